@@ -163,11 +163,17 @@ def format_percent_range(values: Sequence[float]) -> str:
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
-def format_interval(low_us: float, high_us: float) -> str:
-    """Format two durations in the unit of the longer one: ``7.06–9.02 ms``."""
-    number, _, unit = format_duration(high_us).partition(" ")
+def format_interval(low_us: float, high_us: float, like_us: float | None = None) -> str:
+    """Format two durations in one unit: ``7.06–9.02 ms``.
+
+    Args:
+        low_us: The shorter one.
+        high_us: The longer one.
+        like_us: The duration beside which they stand, whose unit they get; by default that of the longer one.
+    """
+    _, _, unit = format_duration(like_us or high_us).partition(" ")
     scale = {"s": 1e6, "ms": 1e3}.get(unit, 1.0)
-    return f"{format_number(low_us / scale)}–{number} {unit}".rstrip()
+    return f"{format_number(low_us / scale)}–{format_number(high_us / scale)} {unit}".rstrip()
 
 
 def format_bytes(size_bytes: float) -> str:

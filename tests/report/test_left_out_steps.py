@@ -101,7 +101,7 @@ def test_other_speeds_and_gpus_are_of_the_chosen_steps():
 def test_the_sections_say_something():
     found = report(3)
     assert {field.name for field in fields(Report) if not getattr(found, field.name)} <= {
-        *("copies", "modules", "over_bound", "phases", "refused", "serving", "what_if")
+        *("copies", "modules", "over_bound", "peak_slices", "phases", "refused", "serving", "what_if")
     }
     assert found.source.step_time_us == pytest.approx(PERIOD)
     assert [(step.step, step.time_us) for step in found.steps] == [(4, PERIOD), (5, PERIOD)]

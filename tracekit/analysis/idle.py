@@ -190,6 +190,16 @@ class IdleBreakdown:
         told = self._name_ends(kernels, column).filter(pl.col("cause").is_in(wanted))
         return self._sum_with_fractions(told.select("time_ns", pl.col("ended").alias(column)), column)
 
+    def sum_by_phase(self, phase: pl.Series) -> pl.DataFrame:
+        """Sum by the phase that follows: ``phase``, ``cause``, ``time_us`` in a mean step; null before a step's end.
+
+        Args:
+            phase: Of each kernel of the kernel table.
+        """
+        following = self.segments.select("cause", "time_ns", phase=gather_rows(phase, self.segments["kernel"]))
+        summed = following.group_by("phase", "cause").agg(pl.col("time_ns").sum() / 1e3 / max(self.steps.height, 1))
+        return summed.select("phase", "cause", time_us="time_ns")
+
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
         """Find, for each cause, the op or other column of the kernels that ended most of its idle time.
 

@@ -1,5 +1,7 @@
 """What happened over the time of a step: launch queues, copies, families of kernels, and blocks of a picture of it."""
 
+from itertools import product
+
 import numpy as np
 import polars as pl
 
@@ -117,31 +119,30 @@ def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int)
     )
 
 
-def measure_family_times_ns(program: Program, timeline: Timeline) -> dict[str, float]:
-    """Measure how long each family works in the chosen steps; kernels that overlap split the time that they cover.
+def measure_times_ns(program: Program, timeline: Timeline) -> dict[tuple[str, str], float]:
+    """Measure how long each phase's families work in the chosen steps; kernels that overlap split what they cover.
 
     Example: two kernels run for [0, 4] and [2, 6]. The first gets 2 + 1, the second 1 + 2.
 
     Collectives don't work while they wait for other ranks.
 
     Returns:
-        By family, longest first. The ranks' times are summed, and add up to the time in which anything works.
+        By phase and family. The ranks' times are summed, and add up to the time in which anything works.
     """
-    found = DistinctNames.from_column(program.kernels["family"])
-    family, names = found.number, found.names
+    phase, family = (DistinctNames.from_column(program.kernels[name]) for name in ("phase", "family"))
+    kind, kinds = phase.number * len(family.names) + family.number, len(phase.names) * len(family.names)
     start_ns, end_ns = compute_work_start_ns(timeline, program.kernels), timeline.activity_end_ns
     windows = find_step_windows(program, timeline)
-    summed = np.zeros(len(names))
+    summed = np.zeros(kinds)
     for rank in np.unique(windows.lane):
         mine = windows.activity_lane == rank
         opens, closes = (windows.table[edge].to_numpy()[windows.lane == rank] for edge in ("begin_ns", "end_ns"))
-        summed += _split_time_ns(family[mine], len(names), start_ns[mine], end_ns[mine], opens, closes)
-    ordered = sorted(zip(summed.tolist(), names, strict=True), key=lambda part: (-part[0], part[1]))
-    return {name: time for time, name in ordered if time > 0}
+        summed += _split_time_ns(kind[mine], kinds, start_ns[mine], end_ns[mine], opens, closes)
+    return {key: time for key, time in zip(product(phase.names, family.names), summed.tolist(), strict=True) if time}
 
 
-def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: Ints, closes: Ints) -> Floats:
-    """Split the time within the windows among the families: kernels that run at once have equal parts of it."""
+def _split_time_ns(kind: Ints, kinds: int, start: Ints, end: Ints, opens: Ints, closes: Ints) -> Floats:
+    """Split the time within the windows among kinds of kernels: kernels that run at once have equal parts of it."""
     times = np.concatenate([start, end, opens, closes])
     order = np.argsort(times, kind="stable")
     length = np.diff(times[order])
@@ -153,4 +154,4 @@ def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: I
     passed = np.empty(times.size)
     passed[order] = np.append(0.0, np.cumsum(each))
     worked = passed[start.size : 2 * start.size] - passed[: start.size]
-    return np.bincount(family, worked, minlength=families).astype(np.float64)
+    return np.bincount(kind, worked, minlength=kinds).astype(np.float64)

@@ -282,11 +282,15 @@ SHARE_OF_CRITICAL_PATH = note("{path_pct} of the critical path{measured_pct:asid
 RANK_BUSY_AND_WAITING = note("busy {busy_us}, waits {wait_us}")
 
 
-PEAK_PRODUCTS = note("matrix products at the peak of their formats: the MFU")
+PEAK_PRODUCTS = note("matrix products at the GPU's peak: the MFU")
 PEAK_RECOMPUTED = note("products of activations that are computed again: with the MFU they are the HFU")
-PEAK_UPDATE = note("products of the optimizer, such as Muon's, at the peak of their formats: no part of the MFU")
+PEAK_UPDATE = note("products of the optimizer, such as Muon's, at the GPU's peak: no part of the MFU")
 PEAK_MEMORY = note("products that wait for memory: too few rows, columns or heads for the peak")
-PEAK_SLOW_PRODUCTS = note("products below what their sizes allow: tiles, waves, clocks, the library")
+PEAK_WIDE_FORMATS = note("products in fp32 or TF32: what they take beyond the 16-bit peak")
+PEAK_WAVES = note("the last round of a product's tiles, and SMs without a tile: sizes that don't fill the GPU")
+PEAK_POWER = note("the clock that the board's power limit leaves to products")
+PEAK_SLOW_PRODUCTS = note("products below what their sizes allow: launch, edges of tiles, the library")
+PEAK_BUBBLE = note("stages of the pipeline wait for each other")
 PEAK_OTHER = note("{family} kernels, which have no products")
 PEAK_IDLE = note("the GPU is idle")
 

@@ -56,7 +56,7 @@ def apply_scoreboard(prediction: Step, gpu: Gpu, source: Gpu | None, kind: str, 
         mean * exp(factor * log(end / mean)) for end in (prediction.mean_low_us, prediction.mean_high_us)
     )
     write = told.INTERVAL_WIDENED if factor > 1 else told.INTERVAL_NARROWED
-    shipped = [format_interval(forecast.low_us, forecast.high_us)]
+    shipped = [format_interval(forecast.low_us, forecast.high_us, likely)]
     return replace(
         known,
         low_us=low,

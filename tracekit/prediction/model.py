@@ -178,6 +178,8 @@ class PredictedStep:
         experience: The outcomes of earlier predictions that changed the interval; None where none did.
         kinds: The ranks by their kind of GPU, where the cluster has several: all else of one GPU is that of the slowest
             kind, ``price`` the mean. Empty where all are alike.
+        mfu: Percent of the step that its products take at the GPU's peak; None before a report counts them.
+        hfu: The same with products that are computed again.
     """
 
     gpu: str
@@ -207,6 +209,8 @@ class PredictedStep:
     forecast: Forecast | None = None
     experience: Experience | None = None
     kinds: tuple[KindOfRanks, ...] = ()
+    mfu: float | None = None
+    hfu: float | None = None
 
     def to_plain(self) -> "PredictedStep":
         """Return the numbers and notes alone."""
@@ -290,7 +294,8 @@ class Prediction(PredictedStep):
         return replay(self.program.graph, durations_ns, self.host.likely if host_time is None else host_time)
 
     def __repr__(self) -> str:
-        return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"
+        interval = format_interval(self.low_us, self.high_us, self.step.step_time_us)
+        return f"Prediction({self.summary}, 90 % interval {interval})"
 
 
 @dataclass(frozen=True, slots=True)

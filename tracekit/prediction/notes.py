@@ -327,7 +327,7 @@ def note_engine_pace(program: Program, gpu_us: ThreeTimes) -> Iterator[Message]:
         yield told.ENGINE_OF_CAPTURE(
             engine=facts.engine,
             host_us=likely_us,
-            host_ends_us=(low_us, high_us),
+            host_ends_us=(low_us, high_us, likely_us),
             seen_us=SEEN_ENGINE_HOST_US,
             gpu_us=gpu_us[1],
             pace=describe_pace(gpu_us, facts.engine_host_us),

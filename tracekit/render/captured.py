@@ -83,7 +83,7 @@ def _list_cells(one: CapturedStep, *, has_batch: bool) -> Iterator[str]:
     if has_batch:
         yield f"{facts.batch:,}"
     yield format_duration(prediction.step.step_time_us)
-    yield format_interval(prediction.low_us, prediction.high_us)
+    yield format_interval(prediction.low_us, prediction.high_us, prediction.step.step_time_us)
     yield format_duration(prediction.step.kernel_time_us)
     yield from (format_bytes(facts.peak_bytes), f"{prediction.energy.power_w:.0f} W")
     if one.tokens_per_s:

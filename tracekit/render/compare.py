@@ -138,7 +138,7 @@ def _render_verdict(comparison: Comparison) -> Iterator[Text]:
         return
     predicted, _ = comparison.scored_pair
     place = "inside" if comparison.is_inside else "outside"
-    span = format_interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
+    span = format_interval(predicted.low_us or 0.0, predicted.high_us or 0.0, predicted.step_time_us)
     off = f"the prediction is off by {comparison.error_pct:+z.1f} %"
     yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
 

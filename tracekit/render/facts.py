@@ -1,6 +1,6 @@
 """Cells and lines that several forms share: the step, its costs, its energy, served batches and what-if edits."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,8 +26,10 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.render.screen import ColumnKind
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report, TargetsReport
+from tracekit.reporting.sections.peak_use import PeakSlice
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import SourceSummary
+from tracekit.reporting.sections.targets import EditSaving
 from tracekit.reporting.tables import STEP, list_step_figures, show_step_figure
 
 MIN_OWNER_PCT = 0.1
@@ -96,7 +98,8 @@ def keep_best(report: Report, most: int) -> Report:
     best = report.targets[:most]
     labels = {None, *(target.label for target in best)}
     peak_use = tuple(row for row in report.peak_use if row.on in labels)
-    return replace(report, targets=best, bars=report.bars[: 1 + most], peak_use=peak_use)
+    slices = tuple(row for row in report.peak_slices if row.on in labels)
+    return replace(report, targets=best, bars=report.bars[: 1 + most], peak_use=peak_use, peak_slices=slices)
 
 
 MFU_PARTS = ("products", "recomputed")
@@ -115,6 +118,32 @@ def describe_peak_use(report: Report) -> list[str]:
         told = ", ".join(f"{_name_part(part)} {format_percent(share)}" for share, part in rest)
         lines.append(f"{on or report.source.label}: MFU {format_percent(mfu)}{hfu}; the rest: {told}")
     return lines
+
+
+MIN_PEAK_GAIN = 0.5
+"""Points of MFU below which an edit isn't worth a line."""
+MOST_PEAK_ROWS = 6
+"""Most modules, and most edits, beside a step's use of the peak."""
+
+
+def list_peak_slices(report: Report) -> list[tuple[str, list[PeakSlice]]]:
+    """List the phases, and the modules that lose most, of the measured step and of the best target's, by its name."""
+    first = [*dict.fromkeys(row.on for row in report.peak_slices)][:2]
+    return [(on or report.source.label, _choose_slices(report, on)) for on in first]
+
+
+def _choose_slices(report: Report, on: str | None) -> list[PeakSlice]:
+    own = [row for row in report.peak_slices if row.on == on]
+    phases, modules = ([row for row in own if row.kind == kind] for kind in ("phase", "module"))
+    return [*phases, *modules[:MOST_PEAK_ROWS]]
+
+
+def list_peak_edits(report: Report) -> list[tuple[str, str, str]]:
+    """List the edits that bring the measured step nearest to the peak: MFU with each, the part, the edit."""
+    without = report.source.mfu or 0.0
+    found = [row for row in report.peak_use if (row.mfu_with_edit or 0.0) >= without + MIN_PEAK_GAIN]
+    best = sorted(found, key=lambda row: -(row.mfu_with_edit or 0.0))[:MOST_PEAK_ROWS]
+    return [(format_percent(row.mfu_with_edit or 0.0), _name_part(row.part), row.edit or "") for row in best]
 
 
 def _name_part(part: str) -> str:
@@ -276,9 +305,10 @@ def format_joules(joules: float) -> str:
 
 
 def format_joules_interval(energy: StepEnergy) -> str:
-    """Format both ends of a step's energy in the unit of the upper one: ``2.29–4.11 J``."""
-    number, _, unit = format_joules(energy.high_joules).partition(" ")
-    return f"{format_number(energy.low_joules / JOULES[unit])}–{number} {unit}"
+    """Format both ends of a step's energy in its own unit: ``2.29–4.11 J``."""
+    unit = format_joules(energy.joules).partition(" ")[2]
+    low, high = (format_number(end / JOULES[unit]) for end in (energy.low_joules, energy.high_joules))
+    return f"{low}–{high} {unit}"
 
 
 def _format_row(report: TargetsReport, energy: StepEnergy, per_unit: float | None) -> tuple[str, ...]:
@@ -311,7 +341,7 @@ def build_serving_rows(served: ServedBatches) -> Iterator[tuple[str, ...]]:
     """Yield the cells of the measured batch and of each target's."""
     for speed in served.speeds:
         time = speed.batch_us if served.kind in PREFILL_KINDS else speed.output_token_us or speed.batch_us
-        span = "" if time.is_exact else format_interval(time.low, time.high)
+        span = "" if time.is_exact else format_interval(time.low, time.high, time.likely)
         yield speed.label, format_duration(time.likely), span, *_format_rates(speed, _has_several_gpus(served))
 
 
@@ -342,16 +372,26 @@ class EditRow:
 
 def list_edit_headings(report: Report) -> tuple[str, ...]:
     """Return the headings of the figures in each row."""
-    return ("saves", "step", *(target.label for target in report.targets))
+    return ("saves", "step", *_list_mfu(report.what_if, "MFU"), *(target.label for target in report.targets))
 
 
 def build_edit_rows(report: Report) -> Iterator[EditRow]:
     """Yield one row per edit in order, and a sum row if there are several."""
     for edit in report.what_if:
-        steps = tuple(_format_step(step_us) for step_us in (edit.step_time_us, *edit.predicted_us))
-        yield EditRow((_format_saving(edit.saving_us), *steps), edit.text, str(edit.description))
+        yield EditRow((_format_saving(edit.saving_us), *_format_after(edit)), edit.text, str(edit.description))
     if len(report.what_if) > 1:
-        yield EditRow((_format_saving(sum(edit.saving_us for edit in report.what_if)), *steps), "", "all together")
+        whole = _format_saving(sum(edit.saving_us for edit in report.what_if))
+        yield EditRow((whole, *_format_after(report.what_if[-1])), "", "all together")
+
+
+def _format_after(edit: EditSaving) -> list[str]:
+    """Format the steps after an edit, and between the measured and the predicted ones the MFU, where it is known."""
+    step, *predicted = map(_format_step, (edit.step_time_us, *edit.predicted_us))
+    return [step, *_list_mfu([edit], format_percent(edit.mfu or 0.0)), *predicted]
+
+
+def _list_mfu(edits: Sequence[EditSaving], cell: str) -> list[str]:
+    return [cell] if any(edit.mfu is not None for edit in edits) else []
 
 
 def _format_step(step_us: float | None) -> str:

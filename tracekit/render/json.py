@@ -47,7 +47,18 @@ def dump_info(info: TraceInfo, graph: dict[str, Any] | None = None) -> str:
 def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
     """Return the JSON that ``tracekit report --json`` prints, with the ``top`` kernels by time."""
     head = _select(
-        report, "source", "replay", "events", "serving", "breakdown", "phases", "modules", "parts", "peak_use", "idle"
+        report,
+        "source",
+        "replay",
+        "events",
+        "serving",
+        "breakdown",
+        "phases",
+        "modules",
+        "parts",
+        "peak_use",
+        "peak_slices",
+        "idle",
     )
     body = {
         "streams": [to_builtins(row) | {"causes": dict(row.causes)} for row in report.streams],
@@ -72,7 +83,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     body = {
         "decision": report.decision,
         "targets": [describe_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
-        **_select(report, "serving", "refused", "peak_use"),
+        **_select(report, "serving", "refused", "peak_use", "peak_slices"),
         "kernels": report.kernels[:top],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "other_kernels": to_saved_kernels(report.kernels[top:]),

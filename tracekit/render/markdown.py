@@ -36,7 +36,7 @@ from tracekit.render.sentences import build_headline, choose_notes, group_findin
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.step import list_parts
-from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PEAK, PHASES, RANKS
+from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PEAK, PEAK_SLICES, PHASES, RANKS
 
 MAX_KERNELS = 20
 MAX_ROWS = 10
@@ -97,6 +97,7 @@ def _generate_measured_tables(report: Report) -> Iterator[str]:
     tables = (
         ("Kernel time by phase", PHASES, report.phases if len(report.phases) > 1 else (), ()),
         ("How much of the GPU's peak it uses", PEAK, report.peak_use, ("on",)),
+        ("MFU by phase and module", PEAK_SLICES, report.peak_slices, ()),
         ("Time by module", MODULES, report.modules, ()),
         ("Who waits for whom", RANKS, sorted(report.ranks, key=lambda rank: -rank.held_up_us), ()),
         ("Communication", COLLECTIVES, report.communication, () if report.ranks else ("skew_us",)),
@@ -136,7 +137,7 @@ def generate_step_table(report: TargetsReport) -> Iterator[str]:
             target.label,
             *(format_rank(report, target) for _ in ranked),
             format_duration(target.step.step_time_us),
-            format_interval(target.low_us, target.high_us),
+            format_interval(target.low_us, target.high_us, target.step.step_time_us),
             *([format_speedup(target.speedup_per_sample, "×")] if report.has_baseline else []),
             *(one.format_target(target) for one in done),
             format_fit(target.memory),
@@ -160,7 +161,10 @@ def generate_step_table(report: TargetsReport) -> Iterator[str]:
     yield from format_table(heads, [measured, *rows] if report.has_baseline else rows)
     for target in report.targets:
         if there := target.same_host:
-            step, span = format_duration(there.step_time_us), format_interval(there.low_us, there.high_us)
+            step, span = (
+                format_duration(there.step_time_us),
+                format_interval(there.low_us, there.high_us, there.step_time_us),
+            )
             yield from ("", f"{to_markdown(target.label)} with a CPU like the trace's: {step} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *explain_headings(done)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")

@@ -120,7 +120,7 @@ def render_report_card(report: Report) -> str:
     here = (source.gpu or source.label, format_duration(source.step_time_us), "", source.label)
     rows = [here] if report.has_baseline else []
     for target in report.targets[: MAX_ROWS - 1]:
-        span = format_interval(target.low_us, target.high_us)
+        span = format_interval(target.low_us, target.high_us, target.step.step_time_us)
         faster = format_speedup(target.speedup_per_sample, f"×{each}")
         told = [faster] * report.has_baseline + ["lacks memory"] * (target.memory.fits is False)
         rows.append((target.label, format_duration(target.step.step_time_us), span, ", ".join(told)))

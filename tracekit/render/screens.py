@@ -181,7 +181,7 @@ def _format_outcome(one: Outcome) -> tuple[str, ...]:
         str(one.gpus),
         one.source or "–",
         one.kind,
-        f"{one.likely_us:.0f} µs ({format_interval(one.low_us, one.high_us)})",
+        f"{one.likely_us:.0f} µs ({format_interval(one.low_us, one.high_us, one.likely_us)})",
         f"{one.measured_us:.0f} µs",
         f"{one.error_pct:+.1f} %",
         one.version,

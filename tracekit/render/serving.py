@@ -73,7 +73,7 @@ def _render_loads(answers: Sequence[LoadAnswer]) -> Grid:
         )
         table.add_row(
             "  90 % interval",
-            *(format_interval(1e3 * figure.low, 1e3 * figure.high) for figure in medians),
+            *(format_interval(1e3 * figure.low, 1e3 * figure.high, 1e3 * figure.likely) for figure in medians),
             *(f"{format_number(figure.low)} to {format_number(figure.high)}" for figure in totals),
         )
         slowest = (one.figures[f"{name}_p99_ms"] for name in TIMES)

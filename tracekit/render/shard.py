@@ -57,7 +57,7 @@ def list_cells(plan: ShardingPlan) -> tuple[str, ...]:
     return (
         plan.name,
         format_duration(plan.time_us),
-        format_interval(plan.low_us, plan.high_us),
+        format_interval(plan.low_us, plan.high_us, plan.time_us),
         format_duration(times["lookup"]),
         format_duration(times["update"]),
         format_duration(sum(times[name] for name in EXCHANGES)),

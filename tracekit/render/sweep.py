@@ -111,7 +111,9 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         "micro": lambda entry: str(entry.prediction.pipeline.micro_batches) if entry.prediction.pipeline else "",
         "batch": lambda entry: f"{_get_batch(entry):g}x",
         "step": lambda entry: format_duration(entry.prediction.step.step_time_us),
-        "90 % interval": lambda entry: format_interval(entry.prediction.low_us, entry.prediction.high_us),
+        "90 % interval": lambda entry: format_interval(
+            entry.prediction.low_us, entry.prediction.high_us, entry.prediction.step.step_time_us
+        ),
         f"{sweep.unit}/s": lambda entry: f"{'≈' if entry.is_tied else ''}{format_number(entry.per_second)}",
         "per GPU": lambda entry: format_percent(100 * entry.efficiency),
         "$/1k": lambda entry: format_dollars(entry.prediction.dollars_per_1000_steps),

@@ -134,7 +134,7 @@ def render_measured(report: Report, top: int) -> RenderableType:
         render_source(report),
         *_render_section(SERVING_TITLE, _render_serving(report)),
         *_render_section(TIME_TITLE, Group(TimeBars(report.bars), *render_owners(report), *render_phases(report))),
-        *_render_section(PEAK_TITLE, render_peak_use(report)),
+        *_render_section(PEAK_TITLE, render_peak_use(report, with_parts=True)),
         *_render_section("time by module", render_modules(report) if report.modules else None),
         *_render_section("who waits for whom, per step", render_ranks(report) if report.ranks else None),
         *_render_section("communication, per step", render_collectives(report) if report.communication else None),

@@ -31,6 +31,8 @@ from tracekit.render.facts import (
     format_speedup,
     is_per_sample,
     list_owners,
+    list_peak_edits,
+    list_peak_slices,
 )
 from tracekit.render.screen import ColumnKind, Grid, GridWithShortForm, append_omitted_count, make_grid, make_time_list
 from tracekit.render.sentences import describe_speeds, merge_target_notes
@@ -38,7 +40,8 @@ from tracekit.reporting.columns import Table
 from tracekit.reporting.model import Report, TargetsReport, TraceInfo
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.limits import IdleTime
-from tracekit.reporting.tables import COLLECTIVES
+from tracekit.reporting.sections.peak_use import PeakSlice
+from tracekit.reporting.tables import COLLECTIVES, PEAK_SLICES
 
 MOST_TARGETS = 20
 MIN_SHARE_PCT = 0.5
@@ -147,7 +150,7 @@ def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Colu
         Text(target.label, style="bold"),
         Text(format_duration(step.step_time_us), style="bold"),
         rank=format_rank(report, target) if columns.is_ranked else "",
-        interval=format_interval(target.low_us, target.high_us),
+        interval=format_interval(target.low_us, target.high_us, target.step.step_time_us),
         speed=format_speedup(target.speedup_per_sample),
         costs=(one.format_target(target) for one in columns.costs),
         fit=format_fit(target.memory),
@@ -244,6 +247,7 @@ MOST_RANKS = 10
 MOST_MODULES = 24
 MIN_MODULE_PCT = 1.0
 MAX_WHERE_CHARS = 60
+MOST_PATH_NAMES, MAX_PATH_CHARS = 2, 28
 
 
 def render_owners(report: Report) -> Iterator[Text]:
@@ -259,10 +263,32 @@ def render_phases(report: Report) -> Iterator[Text]:
         yield Text(f"kernel time: {', '.join(parts)}", style="dim")
 
 
-def render_peak_use(report: Report) -> RenderableType | None:
-    """Render the share of the peak that each step uses, and where the rest goes."""
-    lines = [Text(line) for line in describe_peak_use(report)]
+def render_peak_use(report: Report, *, with_parts: bool = False) -> RenderableType | None:
+    """Render the share of the peak that each step uses, and where the rest goes.
+
+    Args:
+        report: The report.
+        with_parts: Whether to render phases, modules and edits, too.
+    """
+    lines: list[RenderableType] = [Text(line) for line in describe_peak_use(report)]
+    if with_parts:
+        lines += [part for label, rows in list_peak_slices(report) for part in (Text(), _make_slice_table(label, rows))]
+    if with_parts and (edits := list_peak_edits(report)):
+        grid = make_grid(("MFU", "number"), ("without", "word"), ("by --what-if", "text"))
+        for row in edits:
+            grid.add_row(*row)
+        lines += [Text(), grid]
     return Group(*lines) if lines else None
+
+
+def _make_slice_table(label: str, rows: Sequence[PeakSlice]) -> Grid:
+    """Make the table of a step's phases and modules, as its columns are declared; of a module its path's last names."""
+    short = [replace(row, name=".".join(row.name.split(".")[-MOST_PATH_NAMES:])) for row in rows]
+    (_, time, *shares, mostly), cells = PEAK_SLICES.show_rows(short, ("lost_share",))
+    grid = make_grid((label, "word"), (time, "figure"), *((share, "number") for share in shares), (mostly, "text"))
+    for row in cells:
+        grid.add_row(shorten(row[0], MAX_PATH_CHARS), *row[1:])
+    return grid
 
 
 def make_figure_table(table: Table, rows: Iterable[Any], without: Sequence[str] = ()) -> Grid:

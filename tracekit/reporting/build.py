@@ -1,6 +1,7 @@
 """Build the report of a run and its predictions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from tracekit.analysis.idle import attribute_idle_time, attribute_stream_idle_time
@@ -9,11 +10,13 @@ from tracekit.comm import Cluster
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.cost import UNPRICED, Prices
+from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import DEFAULT_QUESTION, Question
 from tracekit.reporting import kernel_rows
 from tracekit.reporting.findings import collect_findings
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.model import Report, TraceInfo
+from tracekit.reporting.peak_losses import PRODUCTS
 from tracekit.reporting.sections import (
     communication,
     groups,
@@ -26,7 +29,7 @@ from tracekit.reporting.sections import (
     warnings,
 )
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.peak_use import build_peak_uses
+from tracekit.reporting.sections.peak_use import AT_HFU, PeakUseSection, build_peak_use
 from tracekit.reporting.sections.step import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections.targets import build_decision, build_edit_savings, build_refused_steps
 from tracekit.run import MeasuredRun
@@ -84,8 +87,9 @@ def build_report(
     idle = limits.build_idle_times(run, step_idle)
     bars, phases = step.build_time_bars(run, targets, replayed), groups.build_phase_times(rows, chosen)
     course = timeline.build_step_course(run)
+    peak = build_peak_use(run, rows, targets, replayed, idle_time, has_phases=len(phases) > 1)
     return Report(
-        source=summary,
+        source=replace(summary, mfu=peak.get_share(None, PRODUCTS), hfu=peak.get_share(None, *AT_HFU)),
         decision=decision,
         serving=serving.build_serving_times(run, targets, other_batches),
         replay=step.build_replay_error(run),
@@ -99,7 +103,8 @@ def build_report(
         ranks=communication.build_rank_times(run),
         parts=step_parts,
         bars=bars,
-        peak_use=build_peak_uses(run, rows, targets, bars, phases, idle),
+        peak_use=peak.parts,
+        peak_slices=peak.slices,
         kernels=kernel_times,
         over_bound=kernels.build_kernels_over_bound(rows, run.gpu),
         roofs=kernels.build_roofs(run, rows, targets),
@@ -111,7 +116,7 @@ def build_report(
         critical=limits.build_critical_path(run),
         speeds=limits.build_speed_sensitivity(replays),
         accuracy=kernels.build_law_errors(rows, targets),
-        what_if=build_edit_savings(what_if, after_edits),
+        what_if=build_edit_savings(what_if, after_edits, summary.step_time_us, peak.get_share(None, PRODUCTS)),
         provenance=recording.build_provenance(run, targets, command),
         findings=collect_findings(
             FindingContext(run, rows, step_idle, replays, step_parts, replayed, tuple(targets)),
@@ -121,9 +126,14 @@ def build_report(
             *prices.doubts,
             *warnings.build_warnings(run, idle_time, on_source),
         ),
-        targets=tuple(target.to_plain() for target in targets),
+        targets=tuple(_tell_peak(target, peak) for target in targets),
         refused=build_refused_steps(refused_targets),
     )
+
+
+def _tell_peak(target: Prediction, peak: PeakUseSection) -> PredictedStep:
+    mfu, hfu = (peak.get_share(target.label, *parts) for parts in ((PRODUCTS,), AT_HFU))
+    return replace(target.to_plain(), mfu=mfu, hfu=hfu)
 
 
 def build_info(run: MeasuredRun) -> TraceInfo:

@@ -48,8 +48,8 @@ def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source
     ``on_source`` is from :func:`predict_on_source`.
 
     Returns:
-        The kernel table with its row number as ``kernel``, ``time_us``, the columns of ``on_source``, ``waves``, and
-        for the i-th target ``time i`` in microseconds, ``limiter i`` and ``method i``.
+        The kernel table with its row number as ``kernel``, ``time_us``, the columns of ``on_source``, ``waves``,
+        ``runs_as``, null, and for the i-th target ``time i`` in microseconds, ``limiter i`` and ``method i``.
     """
     predicted = {
         f"{name} {i}": target.kernels[column]
@@ -60,7 +60,7 @@ def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source
         kernel=pl.int_range(pl.len(), dtype=pl.Int64), time_us=pl.col("dur_ns") / 1e3, **predicted
     )
     waves = pl.col("blocks") / run.gpu.sms if run.gpu else pl.lit(None, pl.Float64)
-    return table.with_columns(*on_source, waves=waves).filter(run.is_in_chosen_steps)
+    return table.with_columns(*on_source, waves=waves, runs_as=pl.lit(None, pl.String)).filter(run.is_in_chosen_steps)
 
 
 def choose_tiles(kernels: pl.DataFrame, run: MeasuredRun, targets: Sequence[Prediction]) -> list[pl.DataFrame]:

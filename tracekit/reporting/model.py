@@ -18,7 +18,7 @@ from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.groups import FamilyTime, ModuleTime, PhaseTime, WorkCoverage
 from tracekit.reporting.sections.kernels import KernelOverBound, KernelTime, LawError, Roof
 from tracekit.reporting.sections.limits import CriticalPathSection, IdleTime, SpeedSensitivity, StreamTime
-from tracekit.reporting.sections.peak_use import PeakUse
+from tracekit.reporting.sections.peak_use import PeakSlice, PeakUse
 from tracekit.reporting.sections.recording import EventLedger, Provenance
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.step import MeasuredStep, ReplayError, SourceSummary, StepPart, TimeBar
@@ -91,6 +91,7 @@ class Report(TraceInfo):
     findings: tuple[Finding, ...]
     targets: tuple[PredictedStep, ...]
     peak_use: tuple[PeakUse, ...]
+    peak_slices: tuple[PeakSlice, ...]
     refused: tuple[RefusedStep, ...] = ()
 
     @property

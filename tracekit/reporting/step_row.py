@@ -174,6 +174,16 @@ class StepRow:
         return self.of.dollars_per_million
 
     @property
+    def mfu(self) -> Annotated[Number, Column()]:
+        """Percent of the step that its products take at the GPU's peak."""
+        return self.of.mfu
+
+    @property
+    def hfu(self) -> Annotated[Number, Column()]:
+        """The same with products that are computed again."""
+        return self.of.hfu
+
+    @property
     def energy_j(self) -> Annotated[Number, Column()]:
         """Estimated energy of the step on one GPU, in joules."""
         return self._draw(lambda energy: energy.joules)

@@ -18,7 +18,7 @@ from tracekit.reporting.sections.decision import TargetDecision
 from tracekit.reporting.sections.groups import ModuleTime, PhaseTime
 from tracekit.reporting.sections.kernels import KernelOverBound, KernelTime, LawError, Tiles
 from tracekit.reporting.sections.limits import CriticalOp, IdleTime, StreamTime
-from tracekit.reporting.sections.peak_use import PeakUse
+from tracekit.reporting.sections.peak_use import PeakSlice, PeakUse
 from tracekit.reporting.sections.serving import ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import MeasuredStep, SourceSummary, StepPart
 from tracekit.reporting.sections.targets import EditSaving
@@ -116,6 +116,7 @@ PHASES = Table("phases", "Kernel time by phase of training.", (PhaseTime,))
 OVER_BOUND = Table("faster than bound", "Kernels that are faster than their work allows.", (KernelOverBound,))
 MODULES = Table("modules", "Kernel time by module of the model; each with all modules inside it.", (ModuleTime,))
 PEAK = Table("peak use", "What share of the GPU's peak the step uses, and where the rest goes.", (PeakUse,))
+PEAK_SLICES = Table("peak use by phase", "What share of the peak each phase and module uses.", (PeakSlice,))
 IDLE = Table("idle", "Why the GPU was idle.", (IdleTime,))
 STREAMS = Table("streams", "Why each stream was idle; a row for each reason.", (StreamTime, StreamCause))
 CRITICAL = Table("critical path", "What the step would get shorter with.", (CriticalOp,))
@@ -145,6 +146,7 @@ TABLES: tuple[Table, ...] = (
         PHASES,
         MODULES,
         PEAK,
+        PEAK_SLICES,
         IDLE,
     ),
     *(STREAMS, CRITICAL, COLLECTIVES, COPIES, RANKS, STEPS, SPEEDS, LAWS),
@@ -170,6 +172,7 @@ def list_rows(report: Report, table: Table) -> Iterable[Any]:
         PHASES.name: report.phases,
         MODULES.name: report.modules,
         PEAK.name: report.peak_use,
+        PEAK_SLICES.name: report.peak_slices,
         IDLE.name: report.idle,
         STREAMS.name: _list_stream_causes(report),
         CRITICAL.name: report.critical.ops,

@@ -391,9 +391,9 @@ def _note_pace(slug: str, simulation: Simulation, loads: Sequence[LoadAnswer]) -
         gpu=slug,
         sequences=count,
         gpu_us=gpu,
-        gpu_ends_us=(gpu_low, gpu_high),
+        gpu_ends_us=(gpu_low, gpu_high, gpu),
         host_us=host,
-        host_ends_us=(host_low, host_high),
+        host_ends_us=(host_low, host_high, host),
         pace=describe_pace((gpu_low, gpu, gpu_high), (host_low, host, host_high)),
     )
 

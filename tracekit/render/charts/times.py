@@ -133,7 +133,7 @@ def _describe_place(place: _Place) -> str:
     time, dollars = place.work_ms.scale(1e3), place.dollars
     shown = f"{place.name}: {format_duration(time.likely)}"
     if not place.is_measured:
-        shown += f" ({format_interval(time.low, time.high)})"
+        shown += f" ({format_interval(time.low, time.high, time.likely)})"
     return shown if dollars is None else f"{shown}, ${format_dollars(dollars.likely)}"
 
 

@@ -57,6 +57,8 @@ from tracekit.render.facts import (
     keep_best,
     list_edit_headings,
     list_owners,
+    list_peak_edits,
+    list_peak_slices,
     list_serving_headings,
 )
 from tracekit.render.html.rows import (
@@ -225,7 +227,7 @@ def render_report_body(report: Report, name: OptionNames = name_option) -> Repor
 
 
 def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> ReportBody:
-    drawn = _keep_drawn(report)
+    drawn, best = _keep_drawn(report), keep_best(report, MOST_DETAILED_TARGETS)
     charts = {chart: _draw_chart(drawn, chart) for chart in _list_charts(report)}
     targets = build_target_rows(report)
     pricing = describe_pricing(report, targets)
@@ -274,7 +276,9 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             data=_embed_json({"csv": {chart: drawn.csv for chart, drawn in charts.items()}, "pricing": pricing}),
             tables=tables,
             owners=list(list_owners(report)),
-            peak_lines=describe_peak_use(keep_best(report, MOST_DETAILED_TARGETS)),
+            peak_lines=describe_peak_use(best),
+            peak_slices=list_peak_slices(best),
+            peak_edits=list_peak_edits(best),
             machine=[("host", describe_host(report.source)), *describe_tables(report.source.tables)],
         )
     )

@@ -181,7 +181,7 @@ def write_target(
 def _write_speed(target: TargetDecision, here: TraceCosts) -> Message:
     if here.is_captured:
         step = target.step_us
-        return told.STEP_OF_CAPTURE(step_us=step.likely, ends_us=(step.low, step.high))
+        return told.STEP_OF_CAPTURE(step_us=step.likely, ends_us=(step.low, step.high, step.likely))
     speedup = target.speedup
     assert speedup is not None
     if speedup.is_exact and speedup.likely == 1:

@@ -10,7 +10,7 @@ from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY, U
 from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.analysis.over_time import measure_family_times_ns
+from tracekit.analysis.over_time import measure_times_ns
 from tracekit.arrays import list_distinct, mark_equal, select_table
 from tracekit.comm import Cluster
 from tracekit.format import abbreviate_names, name_place, replace_undecodable
@@ -36,14 +36,24 @@ class ReplayedShares:
 
     Attributes:
         resources: Percent of the critical path by resource.
-        families: Fraction of the time in which the GPU works by family of kernels, largest first.
+        phases: Fraction of the time in which the GPU works by phase and family of kernels.
+        work_us: That time, in a mean step.
         on_other_hosts: ``resources`` with the fastest and with the slowest host of the step's interval; empty where
             hosts hardly change the step.
     """
 
     resources: Mapping[str, float]
-    families: Mapping[str, float]
+    phases: Mapping[tuple[str, str], float]
+    work_us: float
     on_other_hosts: tuple[Mapping[str, float], ...] = ()
+
+    @property
+    def families(self) -> dict[str, float]:
+        """Fraction of the time in which the GPU works by family of kernels, largest first."""
+        summed: dict[str, float] = {}
+        for (_, family), fraction in self.phases.items():
+            summed[family] = summed.get(family, 0.0) + fraction
+        return dict(sorted(summed.items(), key=lambda part: (-part[1], part[0])))
 
 
 def compute_measured_shares(run: MeasuredRun) -> ReplayedShares:
@@ -57,16 +67,16 @@ def compute_target_shares(target: Prediction) -> ReplayedShares:
     works = 1 - target.pipeline.bubble if target.pipeline else 1.0
     ends = (target.host.low, target.host.high) if target.same_host else ()
     others = (compute_resource_shares(target.program, target.replay_timeline(one)) for one in ends)
-    return ReplayedShares(
-        {kind: works * share for kind, share in found.resources.items()}, found.families, tuple(others)
-    )
+    resources = {kind: works * share for kind, share in found.resources.items()}
+    return replace(found, resources=resources, on_other_hosts=tuple(others))
 
 
 def _compute_shares(program: Program, timeline: Timeline) -> ReplayedShares:
-    times_ns = measure_family_times_ns(program, timeline)
+    times_ns = measure_times_ns(program, timeline)
     whole_ns = sum(times_ns.values())
-    families = {family: time_ns / whole_ns for family, time_ns in times_ns.items()}
-    return ReplayedShares(compute_resource_shares(program, timeline), families)
+    phases = {kind: time_ns / whole_ns for kind, time_ns in times_ns.items()}
+    work_us = whole_ns / 1e3 / max(program.chosen_steps.height, 1)
+    return ReplayedShares(compute_resource_shares(program, timeline), phases, work_us)
 
 
 IDENTIFIED_BY = {
@@ -117,6 +127,8 @@ class SourceSummary:
         is_captured: Whether the program was captured without a GPU, so that nothing was measured.
         is_synthetic: Whether a program made up the trace's times.
         tables: Embedding tables that a step looks up in; ``None`` where it has none.
+        mfu: Percent of the step that its products take at the GPU's peak; ``None`` where the GPU isn't known.
+        hfu: The same with products that are computed again.
     """
 
     trace: str
@@ -153,6 +165,8 @@ class SourceSummary:
     is_captured: bool = False
     is_synthetic: bool = False
     tables: EmbeddingTables | None = None
+    mfu: float | None = None
+    hfu: float | None = None
 
     @property
     def gpus(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from typing import Annotated
 
+from tracekit.format import format_percent
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.prediction import RefusedTarget
@@ -268,17 +269,33 @@ class EditSaving:
     ]
     step_time_us: Annotated[float, Column("The measured step with it and those before it.", "step")]
     predicted_us: tuple[float | None, ...]
+    mfu: Annotated[
+        float | None, Column("MFU of the measured step with it and those before it.", "MFU", format_percent)
+    ] = None
+
+
+FLOPS_CHANGING_EDITS = ("remove(", "tables(")
+"""Edits after which the step has other operations, so that its MFU isn't known."""
 
 
 def build_edit_savings(
-    what_if: WhatIfResult | None, after_edits: Sequence[Sequence[float | None]]
+    what_if: WhatIfResult | None,
+    after_edits: Sequence[Sequence[float | None]],
+    step_us: float = 0.0,
+    mfu: float | None = None,
 ) -> tuple[EditSaving, ...]:
     """Build the savings of the edits in order.
 
-    ``after_edits`` has, for each edit, the steps on the targets; it is empty without predictions.
+    Args:
+        what_if: The edits.
+        after_edits: For each edit, the steps on the targets; empty without predictions.
+        step_us: The measured step without edits.
+        mfu: Its MFU in percent; ``None`` where it isn't known.
     """
     if what_if is None:
         return ()
+    if any(edit.text.startswith(FLOPS_CHANGING_EDITS) for edit in what_if.edits):
+        mfu = None
     predicted = after_edits or [()] * len(what_if.edits)
     return tuple(
         EditSaving(
@@ -288,6 +305,7 @@ def build_edit_savings(
             saving_us=edit.saving_us,
             step_time_us=edit.step_time_us,
             predicted_us=tuple(steps),
+            mfu=mfu * step_us / edit.step_time_us if mfu is not None and edit.step_time_us else None,
         )
         for edit, steps in zip(what_if.edits, predicted, strict=True)
     )
