@@ -210,6 +210,10 @@ _VENDOR_WORDS = frozenset(
 _CHIP_WORDS = frozenset({LAPTOP_WORD, "ti", "super"})
 
 
+_GIVEN: dict[str, Gpu] = {}
+"""Those of users' files that were read, by their slugs: what a file describes is known by its name from then on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """GPU that a name was resolved to.
@@ -269,6 +273,8 @@ def resolve_gpu(name: str) -> Resolution:
         >>> resolve_gpu("NVIDIA A100-SXM4-80GB").gpu.slug
         'a100-sxm-80gb'
     """
+    if name in _GIVEN:
+        return Resolution(_GIVEN[name], name, "file")
     whole, cores = split_cores(name)
     if whole.endswith(".toml"):
         return Resolution(_load_user_gpu(Path(whole), cores), name, "file")
@@ -293,6 +299,7 @@ def _load_user_gpu(path: Path, cores: int | None = None) -> Gpu:
     gpu = _read_file(path, cores)
     if gpu.slug in (*list_gpus(), *list_cpus()) and gpu != _load_known_gpu(gpu.slug):
         raise InvalidGpuFileError(path, f"{gpu.slug} is a known GPU with other figures; give the file another name")
+    _GIVEN[gpu.slug] = gpu
     return gpu
 
 

@@ -27,6 +27,9 @@ PRODUCT_FRACTION = {"fp32": 0.78, "fp64": 0.78, "bf16": 0.88, "fp16": 0.88, "int
 """Of the peak that large products reach, by format: MKL's of fp32 and oneDNN's of bf16 on an EPYC 9R14 (one core)."""
 AMX_FRACTION = 0.45
 """The same of formats on AMX, whose peak the caches can hardly feed. A judgement from published figures of oneDNN."""
+WIDE_UNITS, WIDE_FRACTION = ("avx512", "amx"), 0.63
+"""Cores with two whole 512-bit units for fp32, and what they reach of a Zen 4's fraction: the median of seven published
+steps of a Xeon 8380, without which eight of a Xeon 8480 are as far off as the study says."""
 CONVOLUTION_GAIN = 1.25
 """Of oneDNN's convolutions of fp32 over MKL's products there; windows of one pixel gain nothing."""
 POINTWISE_FRACTION = 0.65
@@ -56,9 +59,9 @@ FAULT_NS_PER_BYTE = 0.5
 """Of pages that are mapped anew: 80 MB took 43 ms longer than into memory that was there."""
 MAPPED_BYTES = 32 * 2**20
 """Of a block from which on glibc always maps it anew (M_MMAP_THRESHOLD's most)."""
-ELEMENT_CLOCKS = {"softmax": 3.0, "norm": 4.5, "reduction": 0.15, "copy": 0.25, "memset": 0.1, "optimizer": 1.0}
+ELEMENT_CLOCKS = {"softmax": 2.2, "norm": 2.0, "reduction": 0.25, "copy": 0.4, "memset": 0.1, "optimizer": 1.7}
 """Clocks of a core for each element of 4 bytes, by law."""
-DEFAULT_ELEMENT_CLOCKS = 0.4
+DEFAULT_ELEMENT_CLOCKS = 0.45
 ROW_BYTES_FRACTION = 0.3
 """Of the memory's rate that rows anywhere in it have."""
 IN_PLACE_LAWS = ("reduction", "optimizer", "memset")
@@ -106,7 +109,7 @@ def _count_threads(law: str, x: Columns, cpu: Hardware) -> Floats:
 
 def _compute_arithmetic_us(law: str, x: Columns, cpu: Hardware, threads: Floats) -> Floats:
     if law.split(" ")[0] in ATTENTION_LAWS:
-        rate = cpu.get_tflops("fp32") * ATTENTION_FRACTION
+        rate: Floats | float = cpu.get_tflops("fp32") * ATTENTION_FRACTION * _get_wide_fraction(cpu)
         if cpu.gpu.compute_capability == "amx":
             rate = np.sqrt(rate * np.maximum(x["tflops"] * AMX_FRACTION, rate))
         whole = 1.0 + (x["causal"] > 0) * np.clip(MASKED_QUERIES / x["q_len"], 0.0, 1.0)
@@ -121,11 +124,16 @@ def _compute_arithmetic_us(law: str, x: Columns, cpu: Hardware, threads: Floats)
     return np.asarray(x["work_flops"] * uneven * cpu.sms / threads / (rate * 1e6))
 
 
+def _get_wide_fraction(cpu: Hardware) -> float:
+    return WIDE_FRACTION if cpu.gpu.compute_capability in WIDE_UNITS else 1.0
+
+
 def _find_fraction(law: str, x: Columns, cpu: Hardware) -> Floats:
     """Return the fraction of the peak that products reach."""
     wide = x["size"] >= 4
     narrow_fraction = AMX_FRACTION if cpu.gpu.compute_capability == "amx" else PRODUCT_FRACTION["bf16"]
-    fraction = np.where(wide, PRODUCT_FRACTION["fp32"], narrow_fraction)
+    of_fp32 = PRODUCT_FRACTION["fp32"] * _get_wide_fraction(cpu)
+    fraction = np.where(wide, of_fp32, narrow_fraction)
     if not law.startswith(("conv", "grouped")):
         return fraction
     window = x.get("window_size", np.ones_like(fraction))

@@ -42,7 +42,10 @@ ON_EIGHT = "--cluster 8xh100-sxm"
 ON_UNLIKE = "--cluster 4xh100-sxm+4xa100-sxm-80gb@eth100"
 ASKS = {
     "a GPU": "--gpu b200",
+    "a CPU": "--gpu epyc-9654:8",
+    "a CPU, --power-cap": "--gpu epyc-9654 --power-cap 300W",
     "a cluster": ON_EIGHT,
+    "a cluster of CPUs": "--cluster 2xepyc-9654",
     "--dp": f"{ON_EIGHT} --dp 8",
     "--tp": f"{ON_EIGHT} --tp 2",
     "--pp": f"{ON_EIGHT} --pp 2 --micro-batches 4",
@@ -191,6 +194,7 @@ INPUTS: dict[str, Callable[[Path], list[str]]] = {
 
 SERVED_ASKS = {
     "nothing else": "--gpu b200",
+    "a CPU": "--gpu epyc-9654",
     "a cluster": ON_EIGHT,
     "--concurrency": "--gpu b200 --concurrency 4",
     "--rate": "--gpu b200 --rate 4",

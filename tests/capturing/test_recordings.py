@@ -235,7 +235,7 @@ def test_a_recording_on_a_named_cpu_keeps_what_its_ops_took(tmp_path: Path) -> N
 def test_a_cpu_is_refused_what_it_has_not(recorded: Trace) -> None:
     for target, asked, code in (
         ("h100-sxm", {"source_gpu": CPU}, "cpu-times-for-gpu"),
-        (CPU, {"power_cap": "100W"}, "cpu-without-option"),
+        (CPU, {"power_cap": "300W"}, "cpu-without-option"),
         (CPU, {"host": "typical"}, "cpu-without-option"),
     ):
         with pytest.raises(RequestError, check=has_code(code)):

@@ -35,6 +35,7 @@ LEFT_OUT = {
     r"RESULT\.json|--measured": "reads what is measured on a GPU",
     r"module=": "reads a trace with stacks",
     r"trace-DECODE|--model-config|capture_traces/": "reads an engine's trace; tests/test_real_traces.py has some",
+    r"\bcpu\.json": "reads a trace of a CPU; tests/capturing records one",
     r"^calibrate --(trace|remove)": "changes with the GPUs of this machine",
 }
 """Commands that aren't run here, by a pattern, with the reason."""

@@ -29,6 +29,7 @@ SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
 SERVED_LOADS = "TRACEKIT_SERVED_LOADS"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 FIT = "TRACEKIT_FIT"
+CPU_FILE = "TRACEKIT_CPU"
 TIMM_RESULTS = "TRACEKIT_TIMM_RESULTS"
 TRAINING_JOBS = "TRACEKIT_TRAINING_JOBS"
 
@@ -43,6 +44,7 @@ KNOWN_INPUTS = {
     SERVED_LOADS: "a folder with served.csv: aiconfigurator's TTFT and TPOT; and steps.csv: PipeWeave's steps",
     TIMM_RESULTS: "results/ in a checkout of github.com/huggingface/pytorch-image-models",
     TRAINING_JOBS: "a folder with published_throughput.csv: published throughputs of training jobs",
+    CPU_FILE: "the file of this CPU that `tracekit calibrate --cpu -o FILE` wrote with OMP_NUM_THREADS=1",
     FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }

@@ -25,6 +25,7 @@ from tracekit.capturing.cuda_choices import MAX_FLASH_WIDTH, RECURRENT
 from tracekit.capturing.kernel_names import list_following_ops, list_kernel_names
 from tracekit.capturing.ops import NO_KERNEL, TYPES, build_call
 from tracekit.capturing.program import CapturedProgram
+from tracekit.capturing.recurrent_layers import LSTM, MATRICES, MODES
 from tracekit.errors import CaptureError
 from tracekit.ingest.batches import select_outermost
 from tracekit.messages import models as messages
@@ -268,11 +269,11 @@ def _build_op_calls(name: str, dtype: str, dims: str, types: str, concrete: str,
     of the inputs is JSON.
 
     Raises:
-        CaptureError: It is a recurrent layer.
+        CaptureError: It is a recurrent layer that trains.
     """
     op, inputs = name.removeprefix(ATEN), Signature.parse(name, dims, types, concrete, strides)
     if op in RECURRENT:
-        raise CaptureError(messages.RECURRENCE_UNKNOWN())
+        return [_build_recurrence(op, inputs, DTYPES[dtype])]
     if op in ATTENTION_OPS:
         return [build_attention_call(op, inputs)]
     if _classify(name) == LIBRARY:
@@ -281,6 +282,26 @@ def _build_op_calls(name: str, dtype: str, dims: str, types: str, concrete: str,
     given = [_make_input(inputs, place, DTYPES[dtype]) for place in range(len(inputs.dims))]
     calls = [build_call(op, given), *(build_call(*one) for one in list_following_ops(op, given, None))]
     return [call for call in calls if call.kernels]
+
+
+RECURRENT_ARGUMENTS = 9
+"""Of a recurrent layer whose sequences aren't packed."""
+
+
+def _build_recurrence(op: str, inputs: Signature, dtype: torch.dtype) -> Call:
+    """Build cuDNN's call of recurrent layers; a CPU's backward pass of them tells less than it takes.
+
+    Raises:
+        CaptureError: They train, or their sequences are packed.
+    """
+    given = [_make_input(inputs, place, dtype) for place in range(len(inputs.dims))]
+    if len(given) != RECURRENT_ARGUMENTS or given[6] or not isinstance(given[2], list):
+        raise CaptureError(messages.RECURRENCE_UNKNOWN())
+    x, states, weights, has_biases, layers, dropout, trains, both, batch_first = given
+    state, cell = states if op == LSTM else (states, None)
+    stride = 2 * MATRICES if has_biases else MATRICES
+    told = (x, weights, stride, None, state, cell, MODES[op], weights[1].shape[1], 0, layers)
+    return build_call("_cudnn_rnn", (*told, batch_first, dropout, trains, both, [], None))
 
 
 def _make_input(inputs: Signature, index: int, dtype: torch.dtype) -> Any:

@@ -28,8 +28,9 @@ def _complete(list_names: Callable[[], Iterable[str]]) -> Completion:
 
 def _list_gpus() -> list[str]:
     from predictors import list_gpus
+    from predictors.cpu_files import list_cpus
 
-    return list_gpus()
+    return [*list_gpus(), *list_cpus()]
 
 
 def _list_clusters() -> list[str]:

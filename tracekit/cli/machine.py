@@ -34,6 +34,9 @@ CalibrationTraces = Annotated[
 Host = Annotated[
     bool, typer.Option("--host", help="Measure this machine's CPU in a quarter of a minute, without a GPU.")
 ]
+Cpu = Annotated[
+    bool, typer.Option("--cpu", help="Measure this machine's CPU as a device, and write its file for --gpu (-o FILE).")
+]
 List = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
 Remove = Annotated[
     str | None,
@@ -50,7 +53,8 @@ CalibratedGpu = Annotated[
     ),
 ]
 Script = Annotated[
-    list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help="Write the script to a file.")
+    list[Path] | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the script, or the CPU's file, to a file."),
 ]
 
 
@@ -62,6 +66,7 @@ def calibrate(
     trace: CalibrationTraces = None,
     gpu: CalibratedGpu = None,
     host: Host = False,
+    cpu: Cpu = False,
     list_: List = False,
     remove: Remove = None,
     output: Script = None,
@@ -75,15 +80,19 @@ def calibrate(
     Then, on the GPU's machine: python bench.py -o RESULT.json
 
     Then, here: tracekit calibrate RESULT.json
+
+    Example: tracekit calibrate --cpu -o cpu.toml
     """
-    if sum(map(bool, (result, bench, trace, host, list_, remove))) != 1:
-        raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --host, --list, --remove")
-    if output and not bench:
-        raise typer.BadParameter("-o goes with --bench, whose script it names")
+    if sum(map(bool, (result, bench, trace, host, cpu, list_, remove))) != 1:
+        raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --host, --cpu, --list, --remove")
+    if output and not (bench or cpu):
+        raise typer.BadParameter("-o goes with --bench and --cpu, whose file it names")
     if bench:
         _print_script(output, force, command)
     elif host:
         _show_host(command)
+    elif cpu:
+        _write_cpu(output, force, command)
     elif list_:
         _show_calibrations(command)
     elif remove:
@@ -105,6 +114,21 @@ def _print_script(output: Sequence[Path] | None, force: bool, command: Printing)
         typer.echo(text, nl=False)
         return
     command.write(dict.fromkeys(check_outputs(output, force, (".py",)), text))
+
+
+def _write_cpu(output: Sequence[Path] | None, force: bool, command: Printing) -> None:
+    from tracekit.cli.output import check_outputs
+    from tracekit.hosts.cpu_bench import bench_cpu
+    from tracekit.messages import requests
+
+    paths = check_outputs(output, force, (".toml",)) if output else ()
+    with command.show_progress() as stage:
+        stage(requests.MEASURING_CPU())
+        text = bench_cpu().to_toml()
+    if paths:
+        command.write(dict.fromkeys(paths, text))
+    else:
+        typer.echo(text, nl=False)
 
 
 def _show_host(command: Printing) -> None:
@@ -220,18 +244,19 @@ def gpus(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The GPUs that tracekit knows, or one GPU's figures with their sources.
+    """The GPUs and CPUs that tracekit knows, or the figures of one with their sources.
 
     Example: tracekit gpus h100
 
     Example: tracekit gpus 'NVIDIA L40S' --json
     """
     from predictors import list_gpus, load_gpu, resolve_gpu
+    from predictors.cpu_files import list_cpus
     from tracekit.cli.output import emit
     from tracekit.render import machines as render
 
     if name is None:
-        known = [load_gpu(slug) for slug in list_gpus()]
+        known = [load_gpu(slug) for slug in (*list_gpus(), *list_cpus())]
         emit(render.render_gpu_table(known), lambda: render.serialize_gpus(known), json=json)
     else:
         found = resolve_gpu(name)

@@ -12,6 +12,7 @@ from predictors.arrays import Floats, find_nulls, is_true
 from predictors.kernels import MEMORY_FAMILIES
 from predictors.transfer import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
+from tracekit.prediction.cpu_elements import add_element_clocks
 from tracekit.workload.ops.recurrent import STATE_AND_DIRECTION_POSITIONS as RECURRENT_OPS
 
 LAYOUT_CHANGE = "^(nchwToNhwc|nhwcToNchw)Kernel$"
@@ -89,6 +90,8 @@ class KernelTimePredictor:
             calibrations: Kernels that were measured, by GPU.
         """
         times = self._batch.on(gpu, calibrations)
+        if gpu.is_cpu:
+            times = add_element_clocks(self.table, times, gpu)
         if self._times_by_shape:
             times = widen_recurrent_layers(self.table, leave_out_layout_changes(self.table, times, gpu))
         if not self._derived.is_empty():

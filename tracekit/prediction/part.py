@@ -73,6 +73,9 @@ KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
+CPU_HALF_WIDTH = 0.12
+"""The same on a CPU: with a trace of them, 23 of 27 steps of six programs were within 12 %, by which it was chosen
+(tests/validation/results/whole_jobs/cpus.md)."""
 ENGINE_HALF_WIDTH = 0.13
 """The same of a serving engine's kernels as its list has them, beside their own intervals. Few measurements: 38 steps
 of vLLM on nine GPUs, which score it, too (tests/validation/results/whole_jobs/served_steps.md)."""
@@ -268,7 +271,8 @@ class PartKernels:
     def _make_predictor(self) -> KernelTimePredictor:
         target, program = self.target, self.part.program
         by_shape = program.has_predicted_times
-        half_width = SHARPENED_HALF_WIDTH if program.is_captured and not by_shape else 0.0
+        of_trace = CPU_HALF_WIDTH if target.gpu.is_cpu else SHARPENED_HALF_WIDTH
+        half_width = of_trace if program.is_captured and not by_shape else 0.0
         facts = program.trace.capture_facts
         half_width = max(half_width, ENGINE_HALF_WIDTH if facts and facts.engine else 0.0)
         stack = find_stack(facts.stack if facts else "")

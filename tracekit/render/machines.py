@@ -23,7 +23,7 @@ PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 def render_gpu_table(known: Sequence[Gpu]) -> Screen:
-    """Render a table with one row per GPU: size, memory and dense peaks."""
+    """Render a table with one row per GPU or CPU: size, memory and dense peaks."""
     numbers = ("year", "SMs", "GB", "GB/s", *PEAK_DTYPES)
     rows = (
         (
@@ -36,7 +36,7 @@ def render_gpu_table(known: Sequence[Gpu]) -> Screen:
         )
         for gpu in known
     )
-    said = "Dense peaks in TFLOP/s. `tracekit gpus NAME` shows all figures with their sources."
+    said = "Dense peaks in TFLOP/s; SMs are a CPU's cores. `tracekit gpus NAME` shows all figures with their sources."
     return Screen(tables=[Listing(("GPU", *numbers), rows, right=numbers)], notes=[said])
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError
+from tracekit.messages import requests
 from tracekit.messages import serving as messages
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options.layout import EXPERT_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL
@@ -304,7 +305,9 @@ class ServingRequest(Request):
         from tracekit.prediction.targets import resolve_gpu_name, resolve_targets
 
         super().check()
-        resolve_targets(split_values(self.gpu), split_values(self.cluster), unlike_gpus=False)
+        targets = resolve_targets(split_values(self.gpu), split_values(self.cluster), unlike_gpus=False)
+        if cpu := next((one.gpu.gpu.slug for one in targets if one.gpu.gpu.is_cpu), None):
+            raise RequestError(requests.CPU_WITHOUT_ENGINE(engine=self.framework or DEFAULT_ENGINE, cpu=cpu))
         if self.source_gpu is not None:
             resolve_gpu_name(self.source_gpu)
         self.given_prices.check()

@@ -16,5 +16,7 @@ TABLES = (
         "served_steps",
         "recommenders",
         "training_jobs",
+        "cpus",
+        "published_cpus",
     ),
 )
