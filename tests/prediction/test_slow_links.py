@@ -10,9 +10,11 @@ import tracekit as tk
 from tests.codes import find_message, has_code
 from tests.layers import MIB
 from tests.prediction.test_copies import Step
+from tests.prediction.test_shards import Step as Layered
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.errors import RequestError
+from tracekit.parallelism.compressions import Compression, parse_compression
 from tracekit.parallelism.ddp import InsertCompressedAllreduces
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.local_sgd import AverageParameters
@@ -52,8 +54,36 @@ def test_compressed_gradients_take_half_the_bytes_and_two_casts_a_bucket() -> No
     assert str(halved.layout) == "32 ranks = dp 32, bf16 gradients"
 
 
+@pytest.mark.parametrize(
+    ("given", "sent", "compressed", "back"),
+    [
+        # A byte of each value from each of 32 ranks, which it dequantises and adds.
+        ("int8", [32 * MIB, 32 * 16], 9, 32 * 17),
+        # 4 x 2 x (1024 + 1024) for the matrix; the vector is whole.
+        ("powersgd:2", [16384, 64], 20, 16),
+        # A hundredth of the values with their places, 8 bytes each, from each rank.
+        ("topk", [32 * 83887, 32 * 2], 32, 4 + 0.16 * 32),
+    ],
+)
+def test_what_a_compression_sends_and_works(given: str, sent: list[int], compressed: int, back: float) -> None:
+    found = predict(dp=32, gradient_compression=given)
+    how = parse_compression(given)
+    assert how is not None
+    rows = list_inserted(found, "name", "collective", "bytes")
+    elements = [MIB, 16]
+    assert [row[2] for row in rows if row[0] == "compress a bucket"] == [compressed * n for n in elements]
+    assert [row[2] for row in rows if row[0] == "decompress a bucket"] == [int(back * n) for n in elements]
+    kind = "all_gather" if how.gathers else "all_reduce"
+    ranks = 32 if how.gathers else 1
+    assert [row[2] * ranks for row in rows if row[1] == kind] == sent
+    call = {"collective": kind, "ranks": 32, "dtype": how.dtype}
+    times = predict_collectives(pl.DataFrame({"bytes": sent, **{key: [one] * 2 for key, one in call.items()}}), FAR)
+    assert found.inserted_us["collective"] == pytest.approx(times["time_us"].sum())
+    assert str(found.layout) == f"32 ranks = dp 32, {given} gradients"
+
+
 def test_a_bucket_is_cast_before_its_all_reduce_and_back_before_its_copies() -> None:
-    run = InsertCompressedAllreduces("fp16")(Step().run.program).program
+    run = InsertCompressedAllreduces(Compression("fp16"), 32)(Step().run.program).program
     copied, reduced, cast, cast_back = [10, 10], [50, 30], [6, 5], [4, 3]
     durations = np.array([100, 100, 100, 100, *copied, *reduced, *copied, *cast, *cast_back], dtype=float)
     line = run.replay_timeline(durations)
@@ -126,11 +156,26 @@ def test_what_is_refused(asked: dict[str, Any], code: str) -> None:
         predict(**asked)
 
 
-def test_what_a_job_lacks_is_refused() -> None:
+@pytest.mark.parametrize("given", ["int4", "bf16:2", "powersgd:0", "powersgd:1.5", "topk:0", "topk:2", ""])
+def test_an_unknown_compression_is_refused(given: str) -> None:
     with pytest.raises(RequestError, check=has_code("gradient-compression-unknown")):
-        PredictRequest(gpu="l4", gradient_compression="int8")
+        PredictRequest(gpu="l4", gradient_compression=given)
+
+
+def test_what_a_job_lacks_is_refused() -> None:
     inference = TraceBuilder().kernel("gemm", 10, 100, launch=0)
     with pytest.raises(LayoutError, check=has_code("exchange-of-inference")):
         tk.predict(inference.load(), cluster=FAR, dp=32, sync_every=10)
     with pytest.raises(LayoutError, check=has_code("recorded-exchange-fixed")):
         apply_request(Layout(dp=2), LayoutRequest(sync_every=10))
+
+
+def test_fsdp_casts_gradients_on_their_way_into_the_reduce_scatters() -> None:
+    whole, halved = (Layered().on(FAR, dp=32, fsdp=True, gradient_compression=one) for one in (None, "bf16"))
+    moved = [("all_gather", "fp32", 4 * MIB)] * 4 + [("reduce_scatter", "bf16", 2 * MIB)] * 2
+    # A copy out of a buffer reads and writes 4 bytes a value, one into it reads 4 and writes 2.
+    copied = [(None, "fp32", 8 * MIB)] * 4 + [(None, "fp32", 6 * MIB)] * 2
+    assert list_inserted(halved, "collective", "dtype", "bytes") == moved + copied
+    assert halved.step.step_time_us < whole.step.step_time_us
+    with pytest.raises(LayoutError, check=has_code("compression-of-all-reduces")):
+        Layered().on(FAR, dp=32, fsdp=True, gradient_compression="topk")

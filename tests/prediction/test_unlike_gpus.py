@@ -8,7 +8,7 @@ import pytest
 
 import tracekit as tk
 from tests.codes import find_message
-from tests.jobs import recorded
+from tests.jobs import job, recorded
 from tests.prediction.test_copies import Step
 from tests.prediction.test_pipeline import Model
 from tracekit.parallelism.layout import LayoutError
@@ -18,7 +18,7 @@ from tracekit.prediction import Prediction
 from tracekit.prediction.unlike_gpus import share_samples
 from tracekit.replay.engine import replay_meeting
 from tracekit.run import prepare_run
-from tracekit.testing import TraceBuilder
+from tracekit.testing import A100, TraceBuilder
 
 ALIKE, TWICE = "2x4xh100-sxm@eth100", "4xh100-sxm + 4xh100-sxm@eth100"
 UNLIKE, SLOW = "4xh100-sxm + 4xa100-sxm-80gb@eth100", "2x4xa100-sxm-80gb@eth100"
@@ -137,3 +137,23 @@ def test_a_sweep_ranks_layouts_of_unlike_gpus_beside_others() -> None:
     best = found.best["4xh100-sxm+4xa100-sxm-80gb@eth100"]
     assert best.ranks == 8
     assert {entry.prediction.ranks for entry in found.entries if entry.prediction.kinds} == {8}
+
+
+H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "computeMajor": 9, "numSms": 132}
+
+
+def record(device: dict[str, Any]) -> TraceBuilder:
+    dims = {"dims": [[2048, 2048], [2048, 2048]], "types": ["c10::BFloat16"] * 2}
+    builder = TraceBuilder(device).op("aten::mm", 0, 9, **dims).kernel("ampere_bf16_gemm", 10, 100, launch=5)
+    return builder.kernel("ncclDevKernel_AllReduce", 112, 50, launch=20, stream=9, **recorded())
+
+
+def test_ranks_of_several_kinds_are_each_carried_from_their_own() -> None:
+    mixed, fast, slow = (
+        tk.predict(job(*(record(one) for one in devices)), gpu="a100-sxm-80gb")["a100-sxm-80gb"].kernels["time_us"]
+        for devices in ([H100, A100], [H100, H100], [A100, A100])
+    )
+    # Both gemms took 100 us: the A100's takes as long there again, the H100's longer.
+    assert slow.to_list()[0::2] == [100, 100]
+    assert mixed.to_list()[0::2] == [fast[0], 100]
+    assert fast[0] > 120

@@ -16,9 +16,9 @@ from tracekit.graph.edit import compute_edge_sources, insert_activities, insert_
 from tracekit.graph.semantics import DEFAULT_GAP_NS
 from tracekit.messages import Message
 from tracekit.messages import layouts as told
+from tracekit.parallelism.compressions import Compression
 from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
 from tracekit.parallelism.ddp_hooks import (
-    COMPRESS_LAUNCHES,
     COMPRESS_OP,
     DECOMPRESS_OP,
     DdpHookSites,
@@ -64,20 +64,22 @@ def insert_gradient_allreduces(program: Program) -> Insertion:
 
 @dataclass(frozen=True, slots=True)
 class InsertCompressedAllreduces:
-    """Inserts the all-reduces of gradients that DDP's hook casts to a shorter type.
+    """Inserts the exchange of gradients that one of DDP's hooks compresses.
 
-    The cast follows the last "in" copy of a bucket; the cast back has a stream of its own, and the "back" copies wait
-    for it::
+    The cast, or whatever compresses it, follows the last "in" copy of a bucket; the cast back has a stream of its own,
+    and the "back" copies wait for it::
 
         compute stream | in g0 | bwd | in g1 | cast 0 | bwd | in g2 | cast 1 |     | back g0 g1 g2 | optimizer
         new stream                                    | all-reduce 0 | all-reduce 1 |
         another                                                      | cast back 0  | cast back 1 |
 
     Attributes:
-        dtype: The type, of 2 bytes.
+        compression: How they are compressed.
+        ranks: Ranks that exchange them.
     """
 
-    dtype: str
+    compression: Compression
+    ranks: int
 
     def __call__(self, program: Program) -> Insertion:
         """Insert them.
@@ -88,7 +90,7 @@ class InsertCompressedAllreduces:
         table = find_exchanged_gradients(program)
         if not (table["dtype"] == "fp32").any():
             raise LayoutError(told.GRADIENTS_NARROW(dtypes=table["dtype"].unique().sort().to_list()))
-        return _insert_allreduces(program, table, self.dtype)
+        return _insert_allreduces(program, table, self.compression, self.ranks)
 
 
 def insert_expert_gradient_allreduces(program: Program) -> Insertion:
@@ -105,13 +107,15 @@ def insert_expert_gradient_allreduces(program: Program) -> Insertion:
     return _insert_allreduces(program, find_exchanged_gradients(program, find_experts(program).is_expert_weight))
 
 
-def _insert_allreduces(program: Program, table: pl.DataFrame, compression: str | None = None) -> Insertion:
-    sites = DdpHookSites(program, table, compression)
+def _insert_allreduces(
+    program: Program, table: pl.DataFrame, compression: Compression | None = None, ranks: int = 1
+) -> Insertion:
+    sites = DdpHookSites(program, table, compression, ranks)
     rows = _build_exchange_rows(program, sites)
     note = _write_note(table, sites.copy_ns)
     if compression:
-        sent = int(rows.filter(collective="all_reduce", step=rows["step"].first())["bytes"].sum())
-        note = told.DDP_COMPRESSED(whole=note, dtype=compression, sent_bytes=sent)
+        exchanged = rows.filter(pl.col("collective").is_not_null() & (pl.col("step") == rows["step"].first()))
+        note = compression.write_note(note, int(exchanged["bytes"].sum()), ranks)
     return Insertion(append_kernels(program, rows, _extend_graph(program.graph, sites)), note)
 
 
@@ -152,7 +156,7 @@ def _build_program_edges(graph: Graph, sites: DdpHookSites) -> Edges:
             copied,
             sites.hook_host_ns[closed],
             sites.copy_back_host_ns,
-            copied[cast] + COMPRESS_LAUNCHES * sites.copy_ns,
+            copied[cast] + (sites.compression.compress_launches if sites.compression else 0) * sites.copy_ns,
             sites.hook_host_ns[cast],
         ]
     )
@@ -226,23 +230,34 @@ def _build_exchange_rows(program: Program, sites: DdpHookSites) -> pl.DataFrame:
     )  # fmt: skip
     group = pl.when("apart").then(pl.lit(EXPERT_DP_GROUP)).otherwise(pl.lit(DP_GROUP))
     closed_ns = sites.gradients["done_ns"].gather(sites.buckets["closed"])
-    halved = pl.when("packed")
     reduced = sites.buckets.select(
-        "step", dtype=halved.then(pl.lit(sites.compression)).otherwise("dtype"),
-        bytes=halved.then(2 * pl.col("numel")).otherwise("bytes"), ts_ns=closed_ns,
-        name=pl.lit("all-reduce"),
+        "step", "dtype", "packed", "bytes", "sent", ts_ns=closed_ns, name=pl.lit("all-reduce"),
         op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **build_collective_columns(program, group),
     )  # fmt: skip
-    # A cast reads 4 bytes an element and writes 2, the division in place reads and writes 2.
-    cast = sites.buckets.with_columns(ts_ns=closed_ns).filter("packed").select(
-        "step", "dtype", "ts_ns", cols="numel", bytes=10 * pl.col("numel"), flops="numel",
-        name=pl.lit("compress a bucket"), op=pl.lit(COMPRESS_OP), family=pl.lit("elementwise"), **copied,
-    )  # fmt: skip
-    cast_back = cast.with_columns(
-        bytes=6 * pl.col("cols"), flops=pl.lit(0), name=pl.lit("decompress a bucket"), op=pl.lit(DECOMPRESS_OP),
-        stream=pl.lit(program.kernels["stream"].max(), pl.Int64) + 2,
-    )  # fmt: skip
-    parts = [into.with_columns(**copied), reduced, back.with_columns(**copied), cast, cast_back]
+    if (how := sites.compression) is None:
+        casts = []
+    else:
+        packed = pl.when("packed")
+        sent = {
+            "dtype": packed.then(pl.lit(how.dtype)).otherwise("dtype"),
+            "bytes": packed.then("sent").otherwise("bytes"),
+        }
+        gathered = {"name": "all-gather", "op": "c10d::allgather_", "collective": "all_gather"} if how.gathers else {}
+        reduced = reduced.with_columns(
+            **sent, **{name: packed.then(pl.lit(value)).otherwise(name) for name, value in gathered.items()}
+        )
+        cast = sites.buckets.with_columns(ts_ns=closed_ns).filter("packed").select(
+            "step", "dtype", "ts_ns", cols="numel", bytes=how.compress_bytes * pl.col("numel"), flops="numel",
+            name=pl.lit("compress a bucket"), op=pl.lit(COMPRESS_OP), family=pl.lit("elementwise"), **copied,
+        )  # fmt: skip
+        cast_back = cast.with_columns(
+            bytes=(how.compute_decompress_bytes(sites.ranks) * pl.col("cols")).cast(pl.Int64), flops=pl.lit(0),
+            name=pl.lit("decompress a bucket"), op=pl.lit(DECOMPRESS_OP),
+            stream=pl.lit(program.kernels["stream"].max(), pl.Int64) + 2,
+        )  # fmt: skip
+        casts = [cast, cast_back]
+    exchanged = reduced.drop("packed", "sent")
+    parts = [into.with_columns(**copied), exchanged, back.with_columns(**copied), *casts]
     return pl.concat(parts, how="diagonal_relaxed").with_columns(
         device=pl.lit(computes["device"], pl.Int64), phase=pl.lit(BACKWARD)
     )

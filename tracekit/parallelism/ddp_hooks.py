@@ -13,6 +13,7 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.messages import layouts
+from tracekit.parallelism.compressions import Compression
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD
@@ -31,11 +32,6 @@ All-reduces of 13 recorded jobs on A100, MI300X, RTX 4090 and others took 42 to 
 COMPRESS_OP, DECOMPRESS_OP = (
     f"torch.distributed.algorithms.ddp_comm_hooks::{name}" for name in ("compress", "decompress")
 )
-COMPRESS_LAUNCHES, COMPRESSION_LAUNCHES = 2, 3
-"""Kernels of a bucket's compression, a cast and a division in place, and with the cast back.
-
-torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py, fp16_compress_hook.
-"""
 
 
 def estimate_copy_launch_ns(program: Program) -> int:
@@ -60,12 +56,14 @@ class DdpHookSites:
     Attributes:
         program: The program.
         gradients: The gradients, as ``find_exchanged_gradients`` returns them.
-        compression: Type of 2 bytes to which buckets of fp32 are cast for their all-reduces; None for no cast.
+        compression: How buckets of fp32 are compressed; None where they aren't.
+        ranks: Ranks that exchange them.
     """
 
     program: Program
     gradients: pl.DataFrame
-    compression: str | None = None
+    compression: Compression | None = None
+    ranks: int = 1
 
     @cached_property
     def copy_ns(self) -> int:
@@ -92,7 +90,7 @@ class DdpHookSites:
     def buckets(self) -> pl.DataFrame:
         """One row per all-reduce: ``closed``, its last gradient; the type, whether it is ``apart``, and its size.
 
-        ``packed`` is whether it is compressed.
+        ``packed`` is whether it is compressed, ``sent`` the bytes that it then has.
 
         DDP launches the all-reduces in the order of the buckets: one that is full waits for those before it. Where
         their last gradients are 4, 3 and 7, the buckets close at 4, 4 and 7.
@@ -103,6 +101,7 @@ class DdpHookSites:
             .agg(
                 pl.first("step", "dtype", "apart"),
                 pl.col("bytes", "numel").sum(),
+                sent=(self.compression.size_gradients() if self.compression else pl.col("bytes")).sum(),
                 closed=pl.col("row").max().cast(pl.Int64),
             )
             .sort("exchange", "bucket")
@@ -120,7 +119,8 @@ class DdpHookSites:
     @cached_property
     def reduce_host_ns(self) -> Ints:
         """Host time to launch the all-reduces that each gradient's hook launches, with their compression."""
-        casts = COMPRESSION_LAUNCHES * self.buckets["packed"].to_numpy().astype(np.int64)
+        launches = self.compression.count_launches(self.ranks) if self.compression else 0
+        casts = launches * self.buckets["packed"].to_numpy().astype(np.int64)
         found = np.zeros(self.gradients.height, dtype=np.int64)
         cost_ns = estimate_collective_launch_ns(self.copy_ns) + self.copy_ns * casts
         np.add.at(found, self.buckets["closed"].to_numpy(), cost_ns)

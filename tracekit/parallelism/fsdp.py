@@ -262,6 +262,42 @@ def insert_expert_fsdp_collectives(program: Program) -> Insertion:
     return _insert_collectives(program, find_experts(program).is_expert_weight)
 
 
+@dataclass(frozen=True, slots=True)
+class InsertNarrowScatters:
+    """Inserts FSDP's collectives with gradients cast for their reduce-scatters (MixedPrecisionPolicy.reduce_dtype).
+
+    The copy into a buffer casts: it reads 4 bytes and writes 2. The cast back of a rank's shard isn't counted.
+
+    Attributes:
+        dtype: The type, of 2 bytes.
+    """
+
+    dtype: str
+
+    def __call__(self, program: Program) -> Insertion:
+        """Insert them.
+
+        Raises:
+            LayoutError: As :func:`insert_fsdp_collectives`, or no gradient is of fp32.
+        """
+        added = insert_fsdp_collectives(program)
+        kernels, old = added.program.kernels, program.kernels.height
+        calls = (kernels.height - old) // 2
+        moved = kernels[old : old + calls]
+        narrowed = ((moved["collective"] == "reduce_scatter") & (moved["dtype"] == "fp32")).to_numpy()
+        if not narrowed.any():
+            raise LayoutError(layouts.GRADIENTS_NARROW(dtypes=moved["dtype"].unique().sort().to_list()))
+        part, is_narrow = np.ones(kernels.height), np.zeros(kernels.height, dtype=np.bool_)
+        part[old : old + calls][narrowed], part[old + calls :][narrowed] = 1 / 2, 3 / 4
+        is_narrow[old : old + calls] = narrowed
+        changed = kernels.with_columns(
+            bytes=(pl.col("bytes") * pl.Series(part)).cast(pl.Int64),
+            dtype=pl.when(pl.Series(is_narrow)).then(pl.lit(self.dtype)).otherwise("dtype"),
+        )
+        note = told.FSDP_COMPRESSED(whole=added.note, dtype=self.dtype)
+        return Insertion(added.program.replace_tables(kernels=changed), note)
+
+
 def _insert_collectives(program: Program, is_expert: ParameterFilter | None) -> Insertion:
     layers = find_repeated_layers(program)
     units = find_fsdp_units(program, layers, is_expert)

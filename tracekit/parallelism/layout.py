@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layouts
+from tracekit.parallelism.compressions import CAST_TYPES
 from tracekit.parallelism.sharded_tables import TableSharding
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9][0-9]{1,5}))?", re.IGNORECASE)
@@ -318,7 +319,8 @@ def _check_exchange(layout: Layout, request: LayoutRequest, asked: Layout) -> La
         raise LayoutError(layouts.SYNC_WITHIN_EACH_STEP())
     if compression and averages:
         raise LayoutError(layouts.COMPRESSION_WITH_AVERAGES())
-    if compression and (asked.optimizer_ranks > 1 or asked.ep > 1):
+    is_narrow = asked.sharded and asked.pp == 1 and compression in CAST_TYPES
+    if compression and ((asked.optimizer_ranks > 1 and not is_narrow) or asked.ep > 1):
         raise LayoutError(layouts.COMPRESSION_OF_ALL_REDUCES(layout=str(asked)))
     if averages and (asked.optimizer_ranks > 1 or asked.world_size > asked.dp or asked.ep > 1):
         raise LayoutError(layouts.AVERAGES_OF_WHOLE_REPLICAS(layout=str(asked)))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tracekit.messages import Message, layouts
+from tracekit.parallelism.compressions import parse_compression
 from tracekit.parallelism.context_parallel import insert_key_exchanges, insert_ring_exchanges
 from tracekit.parallelism.ddp import (
     InsertCompressedAllreduces,
@@ -11,7 +12,7 @@ from tracekit.parallelism.ddp import (
     insert_gradient_allreduces,
 )
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
-from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
+from tracekit.parallelism.fsdp import InsertNarrowScatters, insert_expert_fsdp_collectives, insert_fsdp_collectives
 from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, replace_fsdp_collectives
 from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
@@ -73,7 +74,11 @@ def _choose_gradient_exchange(new: Layout, *, of_experts: bool) -> Inserter:
     if new.sync_every > 1:
         return AverageParameters(new.sync_every, new.sync_within)
     if new.gradient_compression:
-        return InsertCompressedAllreduces(new.gradient_compression)
+        compression = parse_compression(new.gradient_compression)
+        assert compression is not None
+        if new.sharded:
+            return InsertNarrowScatters(compression.dtype)
+        return InsertCompressedAllreduces(compression, new.data_ranks)
     if new.sharded:
         return insert_expert_fsdp_collectives if of_experts else insert_fsdp_collectives
     if new.zero:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu
-from predictors.arrays import Floats, find_nulls, is_true
+from predictors.arrays import Floats, Ints, find_nulls, is_true
 from predictors.kernels import MEMORY_FAMILIES
 from predictors.transfer import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
@@ -146,6 +146,40 @@ class KernelTimePredictor:
             high_us=longest,
             method=pl.when(derived & (pl.col("method") == "measured")).then(pl.lit("transfer")).otherwise("method"),
         ).select(times.columns)
+
+
+class UnlikeSourceTimes:
+    """Predicts kernel times of ranks that ran on several kinds of GPUs, each carried from its own.
+
+    Args:
+        table: The kernel table, as for :class:`KernelTimePredictor`.
+        parts: Rows of the table, and what predicts them, for each kind of GPU.
+    """
+
+    def __init__(self, table: pl.DataFrame, parts: Sequence[tuple[Ints, KernelTimePredictor]]) -> None:
+        self.table, self._parts = table, [one for _, one in parts]
+        self._order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+
+    @cached_property
+    def on_source(self) -> pl.DataFrame:
+        """The kernels, each on its own GPU."""
+        return self._join([one.on_source for one in self._parts])
+
+    def predict(self, gpu: Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> pl.DataFrame:
+        """Predict the kernel times on a GPU; as :meth:`KernelTimePredictor.predict`."""
+        return self._join([one.predict(gpu, calibrations) for one in self._parts])
+
+    def compute_clock_ratio(self, gpu: Gpu, fraction: float) -> Floats:
+        """Return how many times as long each kernel takes at a fraction of the clock."""
+        ratio: Floats = np.concatenate([one.compute_clock_ratio(gpu, fraction) for one in self._parts])[self._order]
+        return ratio
+
+    def tabulate_errors(self, gpu: Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> list[KernelErrors]:
+        """Tabulate what the model misses of the first kind's kernels."""
+        return self._parts[0].tabulate_errors(gpu, calibrations)
+
+    def _join(self, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        return pl.concat(tables, how="vertical_relaxed")[self._order]
 
 
 def leave_out_layout_changes(table: pl.DataFrame, times: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:

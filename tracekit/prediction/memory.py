@@ -13,6 +13,7 @@ from tracekit.kept import keep_on_first
 from tracekit.messages import Message, Value
 from tracekit.messages import predictions as told
 from tracekit.models.captured import CaptureFacts
+from tracekit.parallelism.compressions import parse_compression
 from tracekit.parallelism.fsdp import FsdpUnits, find_fsdp_units
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
 from tracekit.parallelism.layers import find_repeated_layers
@@ -34,8 +35,6 @@ MAX_STATE_BYTES = 12
 MIN_KNOWN_WORK_PCT = 95.0
 """Percent of the forward pass's time with known work that an upper bound on its activations needs."""
 ADAM_PATTERN = "(?i)adam"
-COMPRESSED_BUCKET_FRACTION = 0.5
-"""Memory of compressed buckets of gradients relative to theirs, where the links are so slow that all wait at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,11 +383,12 @@ def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     """Compute the size of DDP's buckets: a copy of each gradient by default, none where the optimizer is sharded.
 
-    Replicas that average their parameters flatten these, which takes as much.
+    Replicas that average their parameters flatten these, which takes as much. What compression holds comes on top.
     """
     if state is None or job.data_ranks == 1 or job.optimizer_ranks > 1:
         return 0.0
-    compressed = COMPRESSED_BUCKET_FRACTION if job.gradient_compression else 0.0
+    how = parse_compression(job.gradient_compression) if job.gradient_compression else None
+    compressed = how.held_fraction if how else 0.0
     return (1 + compressed) * (state.parameter_gradient_bytes - state.frozen_bytes) / 2
 
 

@@ -8,13 +8,15 @@ collectives. Both go through the same functions; only sums and steps leave a par
     part 0 | graph -> compressed ---+--> when the collectives take place --+-> part 0 | replay -> steps
     part 1 | graph -> compressed ---+                                      +-> part 1 | replay -> steps
 
-======================  ================================================================================
+======================  =========================================================================
+
 :class:`Part`           a program, and a store that keeps its tables between rounds
 :class:`PartTarget`     what a part needs to know of a target to predict its kernels there
 :class:`PartKernels`    its kernels there
 :class:`PartOnTarget`   what a worker is asked: a part, a target, and what to replay
 :class:`OpenPart`       that, with the part opened
-======================  ================================================================================
+======================  =========================================================================
+
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +48,7 @@ from tracekit.prediction.clock import (
 )
 from tracekit.prediction.collectives import fill_collective_times
 from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, find_kept_collectives
-from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.prediction.kernel_times import KernelTimePredictor, UnlikeSourceTimes
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedRank, JobLinks, RankReplay, compress_rank, release_ends
 from tracekit.replay.engine import (
@@ -59,6 +61,7 @@ from tracekit.replay.engine import (
     replay,
     scale_unknown_time,
 )
+from tracekit.run import find_recorded_gpu
 from tracekit.workload.names.library import is_ampere_attention
 
 T = TypeVar("T")
@@ -264,11 +267,11 @@ class PartKernels:
         self._held: dict[tuple[float, ...], pl.DataFrame] = {}
 
     @cached_property
-    def predictor(self) -> KernelTimePredictor:
+    def predictor(self) -> KernelTimePredictor | UnlikeSourceTimes:
         """What predicts them."""
         return self.part.remember(("kernels", *self.target.layout_key), self._make_predictor)
 
-    def _make_predictor(self) -> KernelTimePredictor:
+    def _make_predictor(self) -> KernelTimePredictor | UnlikeSourceTimes:
         target, program = self.target, self.part.program
         by_shape = program.has_predicted_times
         of_trace = CPU_HALF_WIDTH if target.gpu.is_cpu else SHARPENED_HALF_WIDTH
@@ -280,14 +283,21 @@ class PartKernels:
         if target.layouts is not None:
             name = "-".join(("laid-out", *map(str, self.target.layout_key)))
             table = self.part.store.keep(name, self._relayout)
-        return KernelTimePredictor(
-            table,
-            target.source,
-            by_shape=by_shape,
-            half_width=max(half_width, stack.half_width),
-            time_ratio=stack.time_ratio,
-            job_errors=target.job_errors,
-        )
+
+        def predict_from(source: Gpu | None, rows: pl.DataFrame) -> KernelTimePredictor:
+            return KernelTimePredictor(
+                rows,
+                source,
+                by_shape=by_shape,
+                half_width=max(half_width, stack.half_width),
+                time_ratio=stack.time_ratio,
+                job_errors=target.job_errors,
+            )
+
+        sources = _list_unlike_sources(program, target.source)
+        if not sources:
+            return predict_from(target.source, table)
+        return UnlikeSourceTimes(table, [(rows, predict_from(gpu, table[rows])) for gpu, rows in sources])
 
     def _relayout(self) -> pl.DataFrame:
         target, part = self.target, self.part
@@ -456,6 +466,20 @@ def move_laws(times: pl.DataFrame, offsets: Mapping[str, float]) -> pl.DataFrame
     factors = {family: exp(one) for family, one in offsets.items() if family != "collective"}
     factor = pl.col("family").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
     return times.with_columns(pl.col("time_us", "low_us", "high_us") * factor)
+
+
+def _list_unlike_sources(program: Program, source: Gpu | None) -> list[tuple[Gpu, Ints]]:
+    """List the GPUs of ranks that ran on several kinds, each with its ranks' kernels; none where all are alike.
+
+    Ranks that don't tell theirs have the first one's; so have all where the user gives the GPU.
+    """
+    recorded = find_recorded_gpu(program.trace)
+    if source is None or recorded is None or recorded.slug != source.slug:
+        return []
+    found = {rank.rank or 0: find_recorded_gpu(rank) or source for rank in program.ranks}
+    kinds = {gpu.slug: gpu for gpu in found.values()}
+    slugs = program.kernels["rank"].replace_strict({rank: gpu.slug for rank, gpu in found.items()}).to_numpy()
+    return [(gpu, np.flatnonzero(slugs == slug)) for slug, gpu in kinds.items()] if len(kinds) > 1 else []
 
 
 def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:

@@ -42,8 +42,8 @@ EXPERT_PARALLEL = Option(
 )
 ALL_SHARDED = 3
 """Stage of ZeRO that shards parameters, too."""
-COMPRESSED_TYPES = ("fp16", "bf16")
-"""Types to which gradients are cast for their all-reduces."""
+COMPRESSIONS = ("fp16", "bf16", "int8", "powersgd:RANK", "topk:FRACTION")
+"""Ways to compress gradients, as they are written."""
 MICRO_BATCHES = Option(
     "Micro-batches of a step; default the trace's, times {--pp}. Without {--pp} a captured program accumulates "
     "gradients over them: one reduction over ranks, one optimizer step.",
@@ -103,7 +103,8 @@ class ScheduleOptions(Request):
     gradient_compression: Annotated[
         str | None,
         Option(
-            "Type to which data-parallel ranks cast gradients for their all-reduces, as DDP's hooks do: fp16 or bf16.",
+            "How data-parallel ranks compress gradients, as DDP's hooks do: fp16, bf16, int8, powersgd:RANK or "
+            "topk:FRACTION.",
             "Gradients sent as (with DP)",
         ),
     ] = None
@@ -164,13 +165,13 @@ class ScheduleOptions(Request):
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
+        from tracekit.parallelism.compressions import parse_compression
+
         super().check()
         _ = self.schedule
-        if self.gradient_compression not in (None, *COMPRESSED_TYPES):
+        if self.gradient_compression is not None and parse_compression(self.gradient_compression) is None:
             raise RequestError(
-                layouts.GRADIENT_COMPRESSION_UNKNOWN(
-                    compression=self.gradient_compression, known=list(COMPRESSED_TYPES)
-                )
+                layouts.GRADIENT_COMPRESSION_UNKNOWN(compression=self.gradient_compression, known=list(COMPRESSIONS))
             )
         if self.fsdp and self.sharding["zero"]:
             raise RequestError(layouts.ZERO_WITH_FSDP())
