@@ -36,7 +36,7 @@ COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION = 0.18, 0.22
 """Mean and maximum fraction of the SMs that collectives take from kernels that run at once.
 
 In the jobs recorded here NCCL had 24 of an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of an MI300X's
-304.
+304. Laws by SMs, waves of blocks and traffic were no better (tests/validation/notes/replay.md).
 """
 
 

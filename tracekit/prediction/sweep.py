@@ -226,7 +226,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         samples = count_rank_samples(run.program, processed, old)
         wanted = [_enlarge_batch(predictor, target, samples) for target in wanted]
     if tried:
-        wanted = [target for target in wanted if predictor.may_fit(target)] or asked
+        wanted = [target for target in wanted if _may_fit(predictor, target)] or asked
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
@@ -340,6 +340,14 @@ def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     """Count the ranks that hold the model once, including the replicas that are to split its experts."""
     sharing = max((change.ep or 1) // (change.tp or old.tp), 1) if old.ep == 1 else 1
     return (change.tp or old.tp) * (change.pp or old.pp) * (change.cp or old.cp) * sharing
+
+
+def _may_fit(predictor: Predictor, target: Target) -> bool:
+    """Return whether memory may hold a layout; one of which that can't be told is refused with its reason later."""
+    try:
+        return predictor.may_fit(target)
+    except LayoutError:
+        return True
 
 
 def _enlarge_batch(predictor: Predictor, target: Target, samples: int) -> Target:
