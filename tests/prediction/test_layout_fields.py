@@ -34,6 +34,7 @@ CHANGES = {
     "context": (DECODING, {}, 4096),
     "sync_every": (TRAINING, {"dp": 8}, 10),
     "sync_within": (TRAINING, {"dp": 8, "sync_every": 10}, 2),
+    "balance": (TRAINING, {"dp": 8, "cluster": "4xh100-sxm + 4xa100-sxm-80gb@eth100", "samples": 64}, True),
 }
 """Trace, what else is asked for, and the field's value."""
 SCHEDULES = {"chunks": "interleaved:2", "zero_bubble": "zero-bubble"}
@@ -49,7 +50,7 @@ REFUSED = {
 def compute_step_us(sample: str, **asked: object) -> float:
     others = {name: value for name, value in asked.items() if name not in SCHEDULES}
     schedule = next((SCHEDULES[name] for name in asked if name in SCHEDULES), None)
-    predicted = predict(load(sample), (), cluster=CLUSTER, pp_schedule=schedule, host="same", **others)
+    predicted = predict(load(sample), (), **{"cluster": CLUSTER, **others}, pp_schedule=schedule, host="same")
     return predicted.targets[0].step.step_time_us
 
 
@@ -81,6 +82,7 @@ OPTIONS = {
     "shard_optimizer": True,
     "sequence_parallel": True,
     "cp_ring": True,
+    "balance": True,
     "plan": "plan.json",
     "gradient_compression": "fp16",
 }

@@ -43,7 +43,7 @@ class Layout:
         sync_every: Steps after which replicas average their parameters (local SGD); 1 where they reduce gradients in
             each step.
         sync_within: Neighbouring replicas that reduce gradients in each step between two averages.
-        balanced: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
+        balance: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
     """
 
     dp: int = 1
@@ -66,7 +66,7 @@ class Layout:
     gradient_compression: str | None = None
     sync_every: int = 1
     sync_within: int = 1
-    balanced: bool = False
+    balance: bool = False
 
     @property
     def world_size(self) -> int:
@@ -155,7 +155,7 @@ class Layout:
         compressed = f", {self.gradient_compression} gradients" if self.gradient_compression else ""
         within = f" ({self.sync_within} reduce each)" if self.sync_within > 1 else ""
         averaged = f", averaged every {self.sync_every} steps{within}" if self.sync_every > 1 else ""
-        return compressed + averaged + (", work by speed" if self.balanced else "")
+        return compressed + averaged + (", work by speed" if self.balance else "")
 
 
 def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
@@ -200,7 +200,7 @@ class LayoutRequest:
         gradient_compression: Type to which gradients are cast for their all-reduces.
         sync_every: Steps after which replicas average their parameters.
         sync_within: Neighbouring replicas that reduce gradients in each step.
-        balanced: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
+        balance: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
     """
 
     world_size: int | None = None
@@ -222,7 +222,7 @@ class LayoutRequest:
     gradient_compression: str | None = None
     sync_every: int | None = None
     sync_within: int | None = None
-    balanced: bool | None = None
+    balance: bool | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -298,7 +298,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         gradient_compression=request.gradient_compression,
         sync_every=request.sync_every or 1,
         sync_within=request.sync_within or 1,
-        balanced=bool(request.balanced),
+        balance=bool(request.balance),
     )
     return _check_exchange(layout, request, asked)
 

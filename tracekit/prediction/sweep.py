@@ -193,7 +193,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         for target in resolve_targets(request.gpus)
     ]
     refused: list[Message] = []
-    plain = LayoutRequest(balanced=request.balance or None)
+    plain = LayoutRequest(balance=request.balance or None)
     staged = replace(plain, micro_batches=request.micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     sharing: Sequence[int | None] = request.expert_parallel or [None]
     changes = [
@@ -297,7 +297,7 @@ def list_splits(
 def _list_schedules(staged: LayoutRequest, stages: int) -> list[LayoutRequest]:
     """List the schedules of so many stages, with the asked number of micro-batches, or with some."""
     if stages == 1:
-        return [LayoutRequest(batch=staged.batch, balanced=staged.balanced)]
+        return [LayoutRequest(batch=staged.batch, balance=staged.balance)]
     counts = [staged.micro_batches] if staged.micro_batches else [each * stages for each in TRIED_MICRO_BATCHES]
     return [replace(staged, micro_batches=count) for count in counts]
 

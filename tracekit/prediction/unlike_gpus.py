@@ -52,7 +52,7 @@ def predict_target(predictor: Predictor, target: Target) -> PredictedStep:
         LayoutError: The job can't be laid out in this way.
     """
     if target.cluster is None or not target.cluster.kinds:
-        plain = target.layout and replace(target.layout, balanced=False)
+        plain = target.layout and replace(target.layout, balance=False)
         return predictor.predict(replace(target, layout=plain))
     return UnlikeGpus(predictor, target, target.cluster).predict()
 
@@ -106,7 +106,7 @@ class UnlikeGpus:
         alike = (self._layout.batch,) * len(self._ranks)
         even = self._join(alike)
         fastest = min(even.each, key=lambda one: one.step.step_time_us)
-        if not self._layout.balanced:
+        if not self._layout.balance:
             return self._describe(even, fastest)
         shared = self._join(alike, by_speed=True) if self._layout.pp > 1 else self._join(self._share_batch(even))
         return self._describe(min(even, shared, key=lambda one: one.step_us), fastest)
@@ -117,7 +117,7 @@ class UnlikeGpus:
         target = replace(self._target, gpu=Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster=cluster)
         layout = self._layout if self._target.layout else None
         if layout:
-            target = replace(target, layout=replace(layout, balanced=False, batch=batch))
+            target = replace(target, layout=replace(layout, balance=False, batch=batch))
         found = self._predictor.predict(target)
         assert isinstance(found, Prediction)
         return found
@@ -312,7 +312,7 @@ class UnlikeGpus:
             if kind is not slow
         ]
         yield told.UNLIKE_GPUS_PACE(gpus=slow.gpus, name=slow.name, waits=waits)
-        if self._layout.balanced:
+        if self._layout.balance:
             shares = [
                 told.UNLIKE_GPUS_SHARE(name=kind.name, layers=[*map(str, kind.layers)])
                 if kind.layers

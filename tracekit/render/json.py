@@ -153,7 +153,7 @@ OPTIONAL_SPLITS = (
     "gradient_compression",
     "sync_every",
     "sync_within",
-    "balanced",
+    "balance",
 )
 """Fields of a layout that JSON has only where they are used."""
 

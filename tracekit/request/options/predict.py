@@ -42,7 +42,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
             **self.exchange,  # type: ignore[arg-type]
             sequence_parallel=self.sequence_parallel or None,
             cp_ring=self.cp_ring or None,
-            balanced=self.balance or None,
+            balance=self.balance or None,
             micro_batches=self.micro_batches,
             chunks=chunks,
             zero_bubble=zero_bubble,
