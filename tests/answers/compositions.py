@@ -98,6 +98,7 @@ ASKS = {
     "--host": "--gpu b200 --host typical",
     "--clock": "--gpu b200 --clock 1200MHz",
     "--power-cap": "--gpu b200 --power-cap 600W",
+    "--critical-batch": f"{ON_EIGHT} --dp 8 --tokens-to-run 1B --critical-batch 1M",
     "--what-if": "--gpu b200 --what-if scale(family=gemm,0.5)",
     "--measured": "--gpu b200 --measured MEASURED",
     "--price": "--gpu b200 --price b200=5",

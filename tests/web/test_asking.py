@@ -8,7 +8,8 @@ from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tests.web.conftest import list_complaints
 from tracekit.testing import TraceBuilder
-from tracekit.web.ask import name_field
+from tracekit.web.ask import Ask, name_field
+from tracekit.web.errors import WebError
 
 
 @pytest.fixture
@@ -209,3 +210,10 @@ def test_blanks_around_what_is_entered_are_left_out(ask, api):
 def test_a_sample_that_there_is_not_is_not_found(api):
     api.client.get("/")
     assert api.client.post("/samples/nothing").status_code == 404
+
+
+def test_no_log_of_gradient_norms_is_read_on_the_server():
+    with pytest.raises(WebError) as failure:
+        Ask(samples_to_run="1M", critical_batch="/etc/norms.csv")
+    assert failure.value.code == "server-reads-no-files"
+    assert Ask(samples_to_run="1M", critical_batch="2k").noise_scale == 2000

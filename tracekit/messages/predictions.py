@@ -318,6 +318,12 @@ LAYOUT_THERE = note("as {layout}")
 BATCH_THERE = note("with {batch_ratio:g} times the batch, per sample")
 BATCH_OF_PROGRAM = note("with {batch_ratio:g} times the program's batch")
 EDITS_THERE = note("with the what-if edits")
+WORK_TO_LOSS = note("with {ratio:.3g} times the {unit} to the same loss, as a batch of {batch:,.4g} needs")
+CRITICAL_BATCH_ASSUMED = note(
+    "Larger batches are taken to need more {unit} to the same loss by the gradient noise scale of {critical:,.4g}: "
+    "E_min (1 + B / B_noise), with a learning rate tuned for each (McCandlish et al. 2018). The scale grows while a "
+    "loss falls, and nothing here was measured on this job.",
+)
 
 SPEED_HIGHER = note("{speedup:range} times as fast (most likely {speedup:likely}).")
 SPEED_MAYBE_HIGHER = note("{speedup:range} times as fast (most likely {speedup:likely}), so that it may be no faster.")

@@ -49,6 +49,25 @@ RUN_UNIT_UNKNOWN = error(
     "The trace doesn't tell how many {unit} a step has.",
     "Give steps with {--steps-to-run}, or a rank's samples in a step with {--samples}.",
 )
+CRITICAL_BATCH_MALFORMED = error(
+    "{given!r:.60} is no gradient noise scale.",
+    "Give tokens or samples, such as {--critical-batch} 1.5M, or a .csv of gradient norms.",
+)
+CRITICAL_BATCH_WITHOUT_RUN = error(
+    "{--critical-batch} says how long a whole run takes to a loss.",
+    "Give its length at the present batch: {--tokens-to-run} 2B.",
+)
+CRITICAL_BATCH_WITHOUT_UNITS = error(
+    "The trace doesn't tell what a step has of samples or tokens, which {--critical-batch} counts.",
+    "Give a rank's samples in a step with {--samples}.",
+)
+NORMS_UNREADABLE = error(
+    "{path} can't be read: {reason}.", "Give a .csv with the columns batch and grad_norm, a row for each gradient."
+)
+NORMS_TELL_NOTHING = error(
+    "The norms in {path} tell no noise scale: it takes gradients at two batch sizes, longer at the smaller one.",
+    "Log more gradients of each size.",
+)
 RUN_UNIT_DIFFERS = error(
     "A step of this trace is counted in {counted}, not in {unit}.", "Give the work in {counted} or steps."
 )

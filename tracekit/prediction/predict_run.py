@@ -15,6 +15,7 @@ from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, appl
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch, separate_batches
 from tracekit.prediction.cost import Prices
+from tracekit.prediction.critical_batch import note_critical_batch
 from tracekit.prediction.job import WholeJob
 from tracekit.prediction.largest_batch import propose_layouts, resolve_largest_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Predictions, RefusedTarget, Target
@@ -69,6 +70,9 @@ def predict(run: MeasuredRun, request: "ExportRequest", progress: ProgressCallba
     predictor = make_predictor(run, what_if.program)
     check_question(question, settings.prices, wanted, predictor)
     predicted, refused = predict_targets(predictor, wanted, change, progress)
+    if question.critical_batch and predictor.job.batch:
+        assumed = note_critical_batch(question.critical_batch, predictor.job.batch.unit)
+        predicted = tuple(replace(one, notes=(*one.notes, assumed)) for one in predicted)
     make_predictor_of_run = partial(make_predictor, run)
     before = [_predict_step_times(make_predictor_of_run, edit.program, wanted, change) for edit in what_if.edits[:-1]]
     steps = [*before, _get_step_times(predicted)] if what_if.edits else []
@@ -119,6 +123,8 @@ def check_question(question: Question, prices: Prices, wanted: Sequence[Target],
         raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=str(question.rank_by)))
     if question.whole_run:
         question.whole_run.count_steps(predictor.job.batch)
+    if question.critical_batch and predictor.job.batch is None:
+        raise RequestError(messages.CRITICAL_BATCH_WITHOUT_UNITS())
 
 
 def predict_targets(

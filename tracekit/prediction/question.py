@@ -64,10 +64,13 @@ class Question:
     Attributes:
         rank_by: What targets are ranked by; None for dollars where all targets have a price, else time.
         whole_run: The work for which time and dollars are told; None for none.
+        critical_batch: Gradient noise scale, by which other batches need other amounts of work; None where all need
+            the same.
     """
 
     rank_by: RankBy | None = None
     whole_run: WholeRun | None = None
+    critical_batch: float | None = None
 
     @property
     def needs_prices(self) -> bool:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.comm.cluster import load_reference_nodes
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError, TracekitError
 from tracekit.format import format_quantity
-from tracekit.messages import Message, layouts
+from tracekit.messages import Message, layouts, requests
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
+from tracekit.prediction.critical_batch import note_critical_batch
 from tracekit.prediction.job import WholeJob
 from tracekit.prediction.largest_batch import TRIED_SPLITS, count_rank_samples, find_largest_batch, replace_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Target
@@ -74,17 +75,29 @@ class SweepEntry:
         efficiency: Throughput per GPU, relative to that of the smallest layout on the cluster.
         is_tied: Whether its throughput equals that of the entry before it, within ``TIED_THROUGHPUT_FRACTION``.
         recompute: What a program's layers run again in the backward pass; empty for nothing.
+        work: How many times the least work its batch needs to a loss; 1 where that isn't asked.
     """
 
     prediction: PredictedStep
     efficiency: float
     is_tied: bool = False
     recompute: str = ""
+    work: float = 1.0
 
     @property
     def per_second(self) -> float:
         """Throughput of all replicas, in the sweep's unit."""
         return _get_per_second(self.prediction)
+
+    @property
+    def progress_per_second(self) -> float:
+        """Throughput, as far as it counts towards a loss."""
+        return self.per_second / self.work
+
+    @property
+    def dollars_for_progress(self) -> float | None:
+        """Dollars for as much progress as a million units of the smallest batch make; None without a price."""
+        return None if self.dollars_per_million is None else self.dollars_per_million * self.work
 
     @property
     def may_fit(self) -> bool:
@@ -151,7 +164,8 @@ def sweep_variants(runs: Sequence[MeasuredRun], request: "SweepRequest") -> Swee
     sweeps = (first, *others)
     fitting = [one for one in sweeps if any(entry.may_fit for entry in one.entries)] or sweeps
     found = [(entry.prediction, entry.recompute) for one in fitting for entry in one.entries]
-    ranked = _rank_layouts(first.run, first.layout, found, first.unit, _join(one.refused for one in sweeps))
+    refused = _join(one.refused for one in sweeps)
+    ranked = _rank_layouts(first.run, first.layout, found, first.unit, refused, request.noise_scale)
     return replace(
         ranked,
         straggler_note=first.straggler_note,
@@ -232,12 +246,16 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
     facts = run.trace.capture_facts
     labelled = [(one, facts.recompute if facts else "") for one in found]
-    ranked = _rank_layouts(run, old, labelled, processed.unit, _join([refused]))
+    critical = request.noise_scale
+    if critical and processed.unit == "steps":
+        raise RequestError(requests.CRITICAL_BATCH_WITHOUT_UNITS())
+    ranked = _rank_layouts(run, old, labelled, processed.unit, _join([refused]), critical)
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in job.insert_collectives(adders).assumptions]
     fleets = [(one.target.cluster, one.ranks) for one in found if one.target.cluster]
     assumed += [note for cluster, ranks in fleets for note in note_outsized_node(cluster, ranks)]
+    assumed += [note_critical_batch(critical, processed.unit)] if critical else []
     return replace(
         ranked,
         straggler_note=predict_stragglers(run.program, job.spread, old, largest).note,
@@ -378,14 +396,24 @@ def _refuse(target: Target, error: TracekitError) -> Message:
 
 
 def _rank_layouts(
-    run: MeasuredRun, old: Layout, found: Sequence[tuple[PredictedStep, str]], unit: str, refused: tuple[Message, ...]
+    run: MeasuredRun,
+    old: Layout,
+    found: Sequence[tuple[PredictedStep, str]],
+    unit: str,
+    refused: tuple[Message, ...],
+    critical: float | None,
 ) -> Sweep:
-    """Rank predictions, each with what its layers recompute."""
+    """Rank predictions, each with what its layers recompute, by the gradient noise scale where that is asked for."""
     smallest: dict[str, float] = {}
     for one, _ in sorted(found, key=lambda one: one[0].ranks):
         smallest.setdefault(one.label, _get_per_second(one) / one.ranks)
     entries = [
-        SweepEntry(one, _get_per_second(one) / one.ranks / smallest[one.label], recompute=recompute)
+        SweepEntry(
+            one,
+            _get_per_second(one) / one.ranks / smallest[one.label],
+            recompute=recompute,
+            work=1 + one.batch.size / critical if critical and one.batch else 1.0,
+        )
         for one, recompute in found
     ]
     ranked = tuple(_order_entries(entries))
@@ -414,11 +442,12 @@ def _order_entries(entries: Sequence[SweepEntry]) -> Iterator[SweepEntry]:
 
 def _order_by_throughput_and_price(entries: Sequence[SweepEntry]) -> Iterator[SweepEntry]:
     """Order entries by throughput, and tied ones by price."""
-    left = sorted(entries, key=lambda entry: -entry.per_second)
+    left = sorted(entries, key=lambda entry: -entry.progress_per_second)
     while left:
-        alike = [entry for entry in left if entry.per_second >= (1 - TIED_THROUGHPUT_FRACTION) * left[0].per_second]
+        least = (1 - TIED_THROUGHPUT_FRACTION) * left[0].progress_per_second
+        alike = [entry for entry in left if entry.progress_per_second >= least]
         left = left[len(alike) :]
-        alike.sort(key=lambda entry: inf if entry.dollars_per_million is None else entry.dollars_per_million)
+        alike.sort(key=lambda entry: inf if entry.dollars_for_progress is None else entry.dollars_for_progress)
         yield from (replace(entry, is_tied=at > 0) for at, entry in enumerate(alike))
 
 

@@ -118,6 +118,7 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         "per GPU": lambda entry: format_percent(100 * entry.efficiency),
         "$/1k": lambda entry: format_dollars(entry.prediction.dollars_per_1000_steps),
         "$/1M": lambda entry: format_dollars(entry.dollars_per_million),
+        **_build_loss_columns(sweep),
         "bubble": lambda entry: (
             format_percent(100 * entry.prediction.pipeline.bubble) if entry.prediction.pipeline else ""
         ),
@@ -141,6 +142,18 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
     if all(entry.prediction.dollars_per_1000_steps is None for entry in sweep.entries):
         del columns["$/1k"], columns["$/1M"]
     return columns
+
+
+def _build_loss_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
+    """Return the columns of time and dollars to the same loss, as multiples of the least, where that is asked."""
+    if all(entry.work == 1 for entry in sweep.entries):
+        return {}
+    best = max(entry.progress_per_second for entry in sweep.entries)
+    costs = [one for entry in sweep.entries if (one := entry.dollars_for_progress)]
+    times: dict[str, CellFormatter] = {"to a loss": lambda entry: f"{best / entry.progress_per_second:.2f}x"}
+    if costs:
+        times["$ to it"] = lambda entry: f"{(entry.dollars_for_progress or 0) / min(costs):.2f}x"
+    return times
 
 
 def _get_batch(entry: SweepEntry) -> float:
@@ -278,6 +291,7 @@ def _serialize_entry(entry: SweepEntry) -> dict[str, Any]:
         "exposed_comm_us": one.step.exposed_comm_us,
         "per_second": entry.per_second,
         "efficiency": entry.efficiency,
+        **({"progress_per_second": entry.progress_per_second, "work": entry.work} if entry.work != 1 else {}),
         "memory_least_bytes": one.memory.min_bytes,
         "memory_most_bytes": one.memory.max_bytes,
         "fits_in_memory": one.memory.fits,

@@ -18,7 +18,7 @@ from tracekit.web.errors import WebError
 MAX_VALUES = 32
 """Most values of one option."""
 MAX_TEXT_CHARS = 300
-FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
+FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price", "critical_batch")
 """Options whose values may name a file on the command line."""
 
 
@@ -77,8 +77,8 @@ class Ask(LimitedRequest, ExportRequest, DecisionOptions, ProgramOptions):
 
 
 def names_file(text: str) -> bool:
-    """Return whether a value of a GPU or cluster names a file, which the server never reads."""
-    return ".toml" in text.lower()
+    """Return whether a value of an option that may name a file does, which the server never reads."""
+    return any(suffix in text.lower() for suffix in (".toml", ".csv"))
 
 
 def _refer_to_server(error: UnknownGpuError | UnknownClusterError, template: Template) -> WebError:

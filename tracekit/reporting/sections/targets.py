@@ -9,6 +9,7 @@ from tracekit.format import format_percent
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.prediction import RefusedTarget
+from tracekit.prediction.critical_batch import compute_work_ratio
 from tracekit.prediction.model import PredictedStep, scale_to_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.columns import Column
@@ -192,7 +193,8 @@ class EqualWork:
         speedup = None if here.is_captured else step.invert(self.source.step_time_us)
         hourly = None if target.price is None else target.price * target.rented
         gpu_hours = step_hours.scale(target.rented).multiply(self._steps_per_amount)
-        run_hours = None if run_steps is None else step_hours.multiply(run_steps)
+        work = self._compute_work_ratio(target)
+        run_hours = None if run_steps is None else step_hours.multiply(run_steps).scale(work)
         of_mean = mean.invert(self.source.mean_us)
         decided = TargetDecision(
             label=target.label,
@@ -218,6 +220,13 @@ class EqualWork:
         )
         return replace(decided, sentence=write_target(decided, here, self.unit, self.amount, self.question.whole_run))
 
+    def _compute_work_ratio(self, target: PredictedStep) -> float:
+        """Return how many times the traced batch's work the target's batch needs to the same loss."""
+        batch, critical = self.source.batch, self.question.critical_batch
+        if batch is None or critical is None:
+            return 1.0
+        return compute_work_ratio(batch.size * target.batch_ratio, batch.size, critical)
+
     def _compare_on_same_host(self, target: PredictedStep) -> Figure | None:
         """Return the throughput relative to the trace if the target's CPU is like the trace's."""
         there = target.same_host
@@ -234,6 +243,9 @@ class EqualWork:
         if target.batch_ratio != 1:
             batch = told.BATCH_OF_PROGRAM if self.source.is_captured else told.BATCH_THERE
             yield batch(batch_ratio=target.batch_ratio)
+        if (work := self._compute_work_ratio(target)) != 1 and self.source.batch:
+            units = self.source.batch.size * target.batch_ratio
+            yield told.WORK_TO_LOSS(ratio=work, unit=self.unit, batch=units)
         if self.edited:
             yield told.EDITS_THERE()
 

@@ -13,7 +13,7 @@ from tracekit.messages import requests as messages
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options.run import RunOptions
-from tracekit.request.options.target import TargetOptions
+from tracekit.request.options.target import ConvergenceOptions, TargetOptions
 
 MAX_CONTEXT = 2**27
 """Most keys of a sequence."""
@@ -255,7 +255,7 @@ class LayoutOptions(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
+class SweepRequest(RunOptions, ScheduleOptions, ConvergenceOptions, TargetOptions):
     """Predictions of many layouts on some targets."""
 
     panel = Panel.LAYOUT

@@ -164,7 +164,40 @@ class TargetOptions(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecisionOptions(Request):
+class ConvergenceOptions(Request):
+    """What a larger batch costs in convergence."""
+
+    panel = Panel.TARGET
+
+    critical_batch: Annotated[
+        float | str | None,
+        Option(
+            "Gradient noise scale of the job, in samples or tokens of a step of all ranks, such as 1.5M; or a .csv of "
+            "gradient norms at two batch sizes: larger batches then need more work to the same loss.",
+            "Critical batch",
+            "N|FILE",
+        ),
+    ] = None
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The gradient noise scale; None where every batch is taken to need the same work.
+
+        Raises:
+            RequestError: It is none, or the log tells none.
+        """
+        from tracekit.prediction.critical_batch import parse_critical_batch
+
+        return None if self.critical_batch is None else parse_critical_batch(self.critical_batch)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.noise_scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions(ConvergenceOptions):
     """What is to be decided between trace and targets."""
 
     panel = Panel.TARGET
@@ -213,7 +246,10 @@ class DecisionOptions(Request):
             runs.append(WholeRun(amount, unit))
         if len(runs) > 1:
             raise RequestError(messages.RUN_LENGTH_GIVEN_TWICE())
-        return Question(None if self.rank_by is None else RankBy(self.rank_by), *runs)
+        if self.critical_batch is not None and not runs:
+            raise RequestError(messages.CRITICAL_BATCH_WITHOUT_RUN())
+        rank_by = None if self.rank_by is None else RankBy(self.rank_by)
+        return Question(rank_by, runs[0] if runs else None, self.noise_scale)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
