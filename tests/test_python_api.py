@@ -30,6 +30,12 @@ def test_the_gpu_of_a_program_and_of_a_fleet_too(tmp_path, trace):
         tk.predict_fleet(TraceBuilder().kernel("k", 9, 9, launch=1).save(tmp_path / "t.json.gz"), gpu="nope")
 
 
+@pytest.mark.parametrize("given", [5, None, [5]])
+def test_what_is_no_path_is_refused(given):
+    with pytest.raises(tk.TracekitError, check=has_code("input-not-a-path")):
+        tk.load(given)
+
+
 def test_options_are_named_as_python_names_them(trace):
     with pytest.raises(tk.TracekitError, check=has_code("no-target")) as refused:
         tk.predict(trace)

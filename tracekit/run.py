@@ -260,7 +260,7 @@ def prepare_run(
         TracekitError: ``trace`` is a file name instead of a trace.
     """
     if not isinstance(trace, Trace):
-        given = repr(trace) if isinstance(trace, str | Path) else f"A {type(trace).__name__}"
+        given = repr(trace) if isinstance(trace, str | Path) else f"An object of type {type(trace).__name__}"
         raise TracekitError(messages.NOT_LOADED(given=given))
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
     without = select_rules(without_rules)

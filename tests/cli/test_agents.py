@@ -45,9 +45,10 @@ def test_inputs_are_words_of_a_command_line(name, given, words):
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"gpus": ["l4"]}, "tool-option-unknown"),
-        ({"options": ["another.json"]}, "tool-option-malformed"),
-        ({"options": ["--"]}, "tool-option-malformed"),
+        ({"traces": "t.json", "gpus": ["l4"]}, "tool-option-unknown"),
+        ({"gpu": ["l4"]}, "tool-input-missing"),
+        ({"traces": "t.json", "options": ["another.json"]}, "tool-option-malformed"),
+        ({"traces": "t.json", "options": ["--"]}, "tool-option-malformed"),
     ],
 )
 def test_what_is_no_option_is_refused(given, code):

@@ -92,13 +92,18 @@ def list_words(command: Any, given: Mapping[str, Any]) -> list[str]:
     Example: ``{"traces": ["t.json"], "gpu": ["h100-sxm"], "train": true}`` is ``--gpu=h100-sxm --train -- t.json``.
 
     Raises:
-        RequestError: It has no such option, or one of the others isn't written as an option.
+        RequestError: It has no such option, lacks what the command is about, or one of the others isn't written as an
+            option.
     """
     known = {parameter.name: parameter for parameter in command.params}
     unknown = next((name for name in given if name != OTHERS and name not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, known) or sorted(ASKED.intersection(known))
         raise RequestError(front_ends.TOOL_OPTION_UNKNOWN(tool=command.name, given=unknown, near=near))
+    needed = [name for name, one in known.items() if one.param_type_name == "argument" and one.required]
+    missing = next((name for name in needed if not given.get(name)), None)
+    if missing is not None:
+        raise RequestError(front_ends.TOOL_INPUT_MISSING(tool=command.name, name=missing))
     options: list[str] = []
     arguments: list[str] = []
     for name, parameter in known.items():

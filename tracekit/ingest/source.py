@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
@@ -186,7 +186,11 @@ def looks_like_trace(name: str) -> bool:
 
 
 def _expand_all(inputs: Inputs) -> list[TraceSource]:
-    given = [inputs] if isinstance(inputs, (str, Path, TraceSource)) else list(inputs)
+    is_one = isinstance(inputs, (str, Path, TraceSource)) or not isinstance(inputs, Iterable)
+    given: list[Any] = [inputs] if is_one else list(inputs)  # type: ignore[arg-type]
+    wrong = [one for one in given if not isinstance(one, (str, Path, TraceSource))]
+    if wrong:
+        raise TraceError(traces.INPUT_NOT_A_PATH(given=repr(wrong[0])))
     if not given:
         raise TraceNotFoundError(traces.TRACES_NOT_GIVEN())
     by_name = {source.name: source for each in given for source in _expand_input(each)}

@@ -179,6 +179,7 @@ TIMELINE_NOT_DRAWN = error(
 )
 TOOL_UNKNOWN = error("There is no tool {given!r}.", "Known are {known:list}.")
 TOOL_OPTION_UNKNOWN = error("{tool} takes no {given!r}.", "It takes {near:list}.")
+TOOL_INPUT_MISSING = error("{tool} needs {name!r}.", "Give the path of a file, or a list of them.")
 TOOL_OPTION_MALFORMED = error("{given!r} is no option.", "Write each as one word, such as --top=5.")
 TIMELINE_MISSING = error("There is no timeline.", "Its viewer comes with pip install 'tracekit-gpu[{extra}]'.")
 VALUES_TOO_MANY = error("{option} is too long.", "Give {most} values at most, each of up to {max_length} characters.")

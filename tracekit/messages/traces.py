@@ -3,6 +3,7 @@
 from tracekit.messages.model import error, name_templates, note, warning
 
 TRACES_NOT_GIVEN = error("No trace was given.")
+INPUT_NOT_A_PATH = error("{given} is no path.", "Give the path of a trace, or a list of paths.")
 TRACE_NAME_EMPTY = error("An empty name was given for a trace.", "Is a variable of the shell unset?")
 STDIN_EMPTY = error("Nothing comes from standard input.", "Pipe a trace into it, or name a file.")
 FILE_NOT_FOUND = error("{path}: no such file.")
