@@ -134,11 +134,12 @@ def read_stream(
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace"
-        buffer = memoryview(bytearray(BLOCK_BYTES))
+        file, buffer = ForeignFile(path, source, memory_bytes), memoryview(bytearray(BLOCK_BYTES))
         with path.open("wb") as copy:
             while got := stream.readinto(buffer):
                 copy.write(buffer[:got])
-        return read_path(form, ForeignFile(path, source, memory_bytes), needs_gpu=needs_gpu)
+                file.check_size(copy.tell())  # a device or a compressed file may have no end
+        return read_path(form, file, needs_gpu=needs_gpu)
 
 
 def read_path(form: Format, file: ForeignFile, *, needs_gpu: bool) -> list[RankTrace]:

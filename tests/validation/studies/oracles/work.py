@@ -40,7 +40,12 @@ class Judgement:
 
 JUDGED = (
     Judgement("aten::copy_", "FLOPs", "convention", "TraceLens counts one an element; a copy computes nothing"),
-    Judgement("aten::copy_", "bytes", "tracekit", "from or to the host: one side is the GPU's memory"),
+    Judgement(
+        "aten::copy_",
+        "bytes",
+        "tracekit",
+        "from or to the host: one side is the GPU's; of a conversion, the sizes of both types",
+    ),
     Judgement("aten::bmm", "FLOPs", "tracekit", "2 x 16 x 16 x 27 x 27; TraceLens takes one product of the 16"),
     Judgement("aten::bmm", "bytes", "tracekit", "likewise: all 16 products are read and written"),
 )
