@@ -94,11 +94,11 @@ class PeakSlice:
     name: Annotated[str, Column("The phase, or the module by class; numbers in braces: modules that are alike.", "of")]
     time_us: Annotated[float, Column("Time in the median step; of a module that of its kernels.", "time")]
     share: Annotated[float, Column("Of the step, percent.", "of the step")]
+    mfu: Annotated[float, Column("Its products at the GPU's peak, percent of its time.", "MFU", format_percent)]
+    hfu: Annotated[float, Column("The same with products that are computed again.", "HFU", format_percent)]
     lost_share: Annotated[
         float, Column("Percent of the step that goes to all else in it: points of MFU.", "points lost")
     ]
-    mfu: Annotated[float, Column("Its products at the GPU's peak, percent of its time.", "MFU", format_percent)]
-    hfu: Annotated[float, Column("The same with products that are computed again.", "HFU", format_percent)]
     parts: tuple[tuple[str, float], ...]
 
     @property
