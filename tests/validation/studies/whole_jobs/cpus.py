@@ -60,10 +60,12 @@ def predict_steps(names: Iterable[str], cpu: str) -> Iterator[CpuStep]:
                 for change, builder, size, asked in _list_changes(build, batch, longer):
                     run = build_step(lambda made=builder, size=size: made(size), **asked)
                     measured_us = measure_us(run)
-                    found = (_predict(builder, size, cpu, trace, path, **asked) for trace in (False, True))
-                    if change == AS_RECORDED:
-                        found = (next(found), _predict_recording(path, cpu))
-                    yield CpuStep(name, change, *found, measured_us)
+                    by_law = _predict(builder, size, cpu, False, path, **asked)
+                    is_same = change == AS_RECORDED
+                    by_trace = (
+                        _predict_recording(path, cpu) if is_same else _predict(builder, size, cpu, True, path, **asked)
+                    )
+                    yield CpuStep(name, change, by_law, by_trace, measured_us)
     finally:
         torch.set_num_threads(threads)
 
