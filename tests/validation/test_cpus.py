@@ -13,8 +13,8 @@ from tests.validation.study import read_published
 
 pytestmark = pytest.mark.heavy
 
-MAX_ERROR_PCT, MIN_INSIDE_PCT = 25.0, 80.0
-"""Of few steps on any machine; the study's table has those of six programs."""
+MAX_ERRORS_PCT, MIN_INSIDE_PCT = {"by_law": 40.0, "by_trace": 25.0}, 75.0
+"""Of few short steps on any machine; the study's table has those of six programs."""
 
 
 def test_steps_on_this_cpu(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_steps_on_this_cpu(tmp_path: Path) -> None:
         torch.set_num_threads(threads)
     steps = list(predict_steps(("ViT", "DLRM"), str(file)))
     assert len(steps) == 8
-    for which in ("by_law", "by_trace"):
+    for which, most in MAX_ERRORS_PCT.items():
         error, inside = summarise(steps, which)
-        assert error < MAX_ERROR_PCT
+        assert error < most
         assert inside >= MIN_INSIDE_PCT
 
 
