@@ -77,7 +77,7 @@ SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
 CPU_HALF_WIDTH = 0.12
-"""The same on a CPU: with a trace of them, 23 of 27 steps of six programs were within 12 %, by which it was chosen
+"""The same on a CPU: with a trace of them, 22 of 27 steps of six programs were within 12 %, by which it was chosen
 (tests/validation/results/whole_jobs/cpus.md)."""
 ENGINE_HALF_WIDTH = 0.13
 """The same of a serving engine's kernels as its list has them, beside their own intervals. Few measurements: 38 steps
