@@ -22,10 +22,10 @@ from statistics import median
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile, record_function
 
 STEPS = 6
-"""Steps of a recording, after one that isn't kept."""
+"""Steps of a recording, after its first."""
 MEASURED_STEPS = 7
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 """Number of the system call."""
@@ -93,19 +93,11 @@ def _read_switches(ring: mmap.mmap, found: OffCore) -> None:
 
 def record(step: Callable[[], None], path: Path) -> Path:
     """Record steps, without the time that the thread was off its core."""
-    planned = schedule(wait=0, warmup=1, active=STEPS)
-    with (
-        watch_core() as off,
-        profile(
-            activities=[ProfilerActivity.CPU],
-            record_shapes=True,
-            schedule=planned,
-            on_trace_ready=lambda found: found.export_chrome_trace(str(path)),
-        ) as profiler,
-    ):
-        for _ in range(1 + STEPS):
-            step()
-            profiler.step()
+    with watch_core() as off, profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        for number in range(1 + STEPS):
+            with record_function(f"ProfilerStep#{number}"):
+                step()
+    profiler.export_chrome_trace(str(path))
     trace = json.loads(path.read_text(encoding="utf-8"))
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     base = int(trace.get("baseTimeNanoseconds", 0))
