@@ -196,9 +196,11 @@ class IdleBreakdown:
         Args:
             phase: Of each kernel of the kernel table.
         """
-        following = self.segments.select("cause", "time_ns", phase=gather_rows(phase, self.segments["kernel"]))
+        following = self.segments.lazy().select(
+            "cause", "time_ns", gather_rows(phase, self.segments["kernel"]).alias("phase")
+        )
         summed = following.group_by("phase", "cause").agg(pl.col("time_ns").sum() / 1e3 / max(self.steps.height, 1))
-        return summed.select("phase", "cause", time_us="time_ns")
+        return summed.select("phase", "cause", time_us="time_ns").collect(engine=IN_ORDER)
 
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
         """Find, for each cause, the op or other column of the kernels that ended most of its idle time.

@@ -87,7 +87,7 @@ def build_report(
     idle = limits.build_idle_times(run, step_idle)
     bars, phases = step.build_time_bars(run, targets, replayed), groups.build_phase_times(rows, chosen)
     course = timeline.build_step_course(run)
-    peak = build_peak_use(run, rows, targets, replayed, idle_time, has_phases=len(phases) > 1)
+    peak = build_peak_use(run, rows, targets, replayed, idle_time, replays, has_phases=len(phases) > 1)
     return Report(
         source=replace(summary, mfu=peak.get_share(None, PRODUCTS), hfu=peak.get_share(None, *AT_HFU)),
         decision=decision,

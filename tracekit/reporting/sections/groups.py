@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from tracekit.arrays import IN_ORDER
+from tracekit.arrays import IN_ORDER, Floats
 from tracekit.format import format_ranges
 from tracekit.reporting.columns import Column
 from tracekit.workload.step_kinds import compute_time_share, compute_time_shares
@@ -101,17 +102,27 @@ class ModuleTime:
 
 @dataclass(slots=True)
 class _ModuleNode:
-    time_us: float = 0.0
-    backward_us: float = 0.0
-    own_us: float = 0.0
-    kernels: int = 0
+    """A module in the tree of modules.
+
+    Attributes:
+        sums: Of it and all modules inside; modules with more of the first come first.
+        own: The first of these, of what no module inside launched.
+    """
+
+    sums: Floats
+    own: float = 0.0
     modules: int = 1
     inside: "dict[str, _ModuleNode]" = field(default_factory=dict)
 
-    def add(self, time_us: float, backward_us: float, kernels: int) -> None:
-        self.time_us += time_us
-        self.backward_us += backward_us
-        self.kernels += kernels
+
+class ModuleSums(NamedTuple):
+    """Sums of one module, or of several similar ones, including all modules inside; the path is None of no module."""
+
+    path: str | None
+    depth: int
+    modules: int
+    sums: Floats
+    own: float
 
 
 def build_module_times(kernels: pl.DataFrame, steps: int) -> tuple[ModuleTime, ...]:
@@ -119,38 +130,47 @@ def build_module_times(kernels: pl.DataFrame, steps: int) -> tuple[ModuleTime, .
     if kernels["module"].null_count() == kernels.height:
         return ()
     backward = pl.col("time_us").filter(pl.col("phase") == "backward").sum()
-    summed = kernels.group_by("module").agg(pl.col("time_us").sum(), backward=backward, count=pl.len())
-    root = _ModuleNode()
-    for path, time_us, backward_us, count in summed.sort("module").iter_rows():
-        _add_path(root, path, time_us, backward_us, count)
-    return tuple(_iter_module_times(root, steps, summed["time_us"].to_numpy().sum() or 1.0))
-
-
-def _add_path(root: _ModuleNode, path: str | None, time_us: float, backward_us: float, kernels: int) -> None:
-    node = root
-    for label in path.split(".") if path else ("",):
-        node = node.inside.setdefault(label, _ModuleNode())
-        node.add(time_us, backward_us, kernels)
-    node.own_us += time_us
-
-
-def _iter_module_times(
-    node: _ModuleNode, steps: int, whole_us: float, path: str = "", depth: int = 0
-) -> Iterator[ModuleTime]:
-    merged = _merge_siblings(node.inside.items())
-    for label, inner in sorted(merged, key=lambda item: (not item[0], -item[1].time_us, item[0])):
-        own = f"{path}.{label}" if path else label
-        yield ModuleTime(
-            path=own or None,
-            depth=depth,
-            modules=inner.modules,
-            time_us=inner.time_us / steps,
-            share=float(100 * inner.time_us / whole_us),
-            backward_us=inner.backward_us / steps,
-            own_us=inner.own_us / steps,
-            kernels=inner.kernels / steps,
+    summed = kernels.group_by("module").agg(pl.col("time_us").sum(), backward=backward, count=pl.len()).sort("module")
+    sums = summed[:, 1:].to_numpy().astype(np.float64)
+    whole_us = summed["time_us"].to_numpy().sum() or 1.0
+    return tuple(
+        ModuleTime(
+            path=one.path,
+            depth=one.depth,
+            modules=one.modules,
+            time_us=float(one.sums[0]) / steps,
+            share=float(100 * one.sums[0] / whole_us),
+            backward_us=float(one.sums[1]) / steps,
+            own_us=float(one.own) / steps,
+            kernels=float(one.sums[2]) / steps,
         )
-        yield from _iter_module_times(inner, steps, whole_us, own, depth + 1)
+        for one in sum_by_module(summed["module"].to_list(), sums)
+    )
+
+
+def sum_by_module(paths: Iterable[str | None], sums: Floats) -> Iterator[ModuleSums]:
+    """Sum quantities over each module and all inside it, and over modules that are alike, in depth-first order.
+
+    Args:
+        paths: The modules' paths, in order.
+        sums: A row of quantities for each.
+    """
+    root = _ModuleNode(np.zeros(sums.shape[1]))
+    for path, own in zip(paths, sums, strict=True):
+        node = root
+        for label in path.split(".") if path else ("",):
+            node = node.inside.setdefault(label, _ModuleNode(np.zeros_like(own)))
+            node.sums += own
+        node.own += own[0]
+    return _iter_module_sums(root)
+
+
+def _iter_module_sums(node: _ModuleNode, path: str = "", depth: int = 0) -> Iterator[ModuleSums]:
+    merged = _merge_siblings(node.inside.items())
+    for label, inner in sorted(merged, key=lambda item: (not item[0], -item[1].sums[0], item[0])):
+        own = f"{path}.{label}" if path else label
+        yield ModuleSums(own or None, depth, inner.modules, inner.sums, inner.own)
+        yield from _iter_module_sums(inner, own, depth + 1)
 
 
 def _merge_siblings(siblings: Iterable[tuple[str, _ModuleNode]]) -> Iterator[tuple[str, _ModuleNode]]:
@@ -174,10 +194,11 @@ def _get_shape(node: _ModuleNode) -> ModuleShape:
 
 def _sum_nodes(nodes: list[_ModuleNode]) -> _ModuleNode:
     """Sum modules of the same shape."""
-    whole = _ModuleNode(modules=sum(node.modules for node in nodes))
-    for node in nodes:
-        whole.add(node.time_us, node.backward_us, node.kernels)
-        whole.own_us += node.own_us
+    whole = _ModuleNode(
+        np.sum([node.sums for node in nodes], axis=0),
+        own=sum(node.own for node in nodes),
+        modules=sum(node.modules for node in nodes),
+    )
     whole.inside = {label: _sum_nodes([node.inside[label] for node in nodes]) for label in nodes[0].inside}
     return whole
 

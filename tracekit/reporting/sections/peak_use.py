@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
-from tracekit.arrays import list_distinct
+from tracekit.analysis.sensitivity import SpeedReplays
+from tracekit.arrays import DistinctNames, Floats, list_distinct
 from tracekit.errors import WhatIfError
 from tracekit.format import format_number, format_percent
 from tracekit.messages import Message
@@ -27,10 +29,11 @@ from tracekit.reporting.peak_losses import (
     UPDATE,
     split_products,
 )
-from tracekit.reporting.sections.groups import build_module_times
+from tracekit.reporting.sections.groups import sum_by_module
 from tracekit.reporting.sections.step import COLLECTIVE, ReplayedShares
 from tracekit.run import MeasuredRun
-from tracekit.whatif import apply_edits
+from tracekit.whatif import compute_step_time_us
+from tracekit.whatif.registry import edit_program
 
 EXCHANGE, STEP_END = "exchange", "end of the step"
 """Phases of their own: collectives with what waits for them, and what nothing is launched after."""
@@ -120,7 +123,8 @@ class PeakStep:
 
     Attributes:
         on: The target; None of the measured step.
-        kernels: The chosen steps' kernels, as ``split_products`` returns them.
+        kernels: The chosen steps' kernels.
+        products: The parts of their times, as ``split_products`` returns them.
         shares: What the step is made of.
         idle: Why the GPU was idle; None to tell it in one sum.
         bubble_us: Part of the idle time in which a pipeline's stage waits for others.
@@ -129,6 +133,7 @@ class PeakStep:
     on: str | None
     program: Program
     kernels: pl.DataFrame
+    products: Mapping[str, Floats]
     step: StepTime
     shares: ReplayedShares
     per_step: int
@@ -138,6 +143,12 @@ class PeakStep:
     @property
     def _works_us(self) -> float:
         return self.step.kernel_time_us - self.step.waiting_us
+
+    @property
+    def knows_products(self) -> bool:
+        """Whether there are no products, or the operations of any are known: traces without shapes don't tell them."""
+        is_there = any(family in PRODUCT_FAMILIES for _, family in self.shares.phases)
+        return not is_there or any(of_part.any() for of_part in self.products.values())
 
     @property
     def scale(self) -> float:
@@ -151,14 +162,20 @@ class PeakStep:
             told = EXCHANGE if family == COLLECTIVE else phase if has_phases else WHOLE
             kind = PRODUCTS if family in PRODUCT_FAMILIES else family
             spent[told, kind] = spent.get((told, kind), 0.0) + fraction * self._works_us
-        told_by = (pl.col("phase") if has_phases else pl.lit(WHOLE)).alias("phase")
-        summed = self.kernels.filter(pl.col("family").is_in(PRODUCT_FAMILIES)).group_by(told_by)
-        sums = {row.pop("phase"): row for row in summed.agg(pl.col(PARTS).sum() * self.scale).to_dicts()}
+        told_by = DistinctNames.from_column(self.kernels["phase"]) if has_phases else None
+        sums = {name: dict(zip(PARTS, row, strict=True)) for name, row in self._sum_products(told_by)}
         found = [_Part(told, kind, time_us) for (told, kind), time_us in spent.items() if kind != PRODUCTS]
         for (told, kind), time_us in spent.items():
             if kind == PRODUCTS:
                 found += [_Part(told, *one) for one in _fit_parts(sums.get(told, {}), time_us)]
         return [*found, *self._list_idle(has_phases=has_phases)]
+
+    def _sum_products(self, by: DistinctNames | None) -> Iterator[tuple[str, list[float]]]:
+        """Yield the parts of products in the median step, by some names of the kernels or of all."""
+        names = by.names if by else [WHOLE]
+        number = by.number if by else np.zeros(self.kernels.height, np.int64)
+        sums = np.array([np.bincount(number, self.products[part], len(names)) for part in PARTS]) * self.scale
+        yield from zip(names, sums.T.tolist(), strict=True)
 
     def _list_idle(self, *, has_phases: bool) -> Iterator[_Part]:
         if self.bubble_us:
@@ -211,6 +228,7 @@ def build_peak_use(
     targets: Sequence[Prediction],
     replayed: Sequence[ReplayedShares],
     idle: IdleBreakdown,
+    replays: SpeedReplays,
     *,
     has_phases: bool,
 ) -> PeakUseSection:
@@ -224,6 +242,7 @@ def build_peak_use(
         targets: The predictions.
         replayed: What the measured step, and then each target's, is made of.
         idle: Causes of the measured GPU's idle time.
+        replays: Replays of the run at other speeds, of which the edits need the one at none.
         has_phases: Whether the phases of the step are known.
     """
     steps: list[PeakStep] = []
@@ -239,12 +258,14 @@ def build_peak_use(
         )
     found = PeakUseSection((), ())
     for place, step in enumerate(steps):
+        if not step.knows_products:
+            continue
         parts = step.list_parts(has_phases=has_phases)
         slices = _list_slices(step, parts, has_phases=has_phases) if place <= MOST_DETAILED else ()
         found = PeakUseSection((*found.parts, *_sum_parts(step, parts)), (*found.slices, *slices))
     there = set(list_distinct(rows["family"]))
     families = [family for family in PRODUCT_FAMILIES if family in there]
-    return replace(found, parts=tuple(_try_edits(run, found.parts, families)))
+    return replace(found, parts=tuple(_try_edits(run, found.parts, families, replays)))
 
 
 def _split_step(
@@ -258,8 +279,8 @@ def _split_step(
     has_phases: bool,
 ) -> PeakStep:
     per_step = max(program.chosen_steps.height, 1) * program.step_timer.gpus_per_rank
-    split = split_products(kernels, gpu, step.step_time_us, per_step, has_phases=has_phases)
-    return PeakStep(None, program, split, step, shares, per_step, idle)
+    products = split_products(kernels, gpu, step.step_time_us, per_step, has_phases=has_phases)
+    return PeakStep(None, program, kernels, products, step, shares, per_step, idle)
 
 
 def _split_predicted_step(
@@ -275,14 +296,14 @@ def _split_predicted_step(
         has_phases: Whether the phases are known.
     """
     program, gpu, step = target.program, target.target.gpu.gpu, target.step
-    kernels = program.kernels.select("family", "phase", "module", "op", "dtype").hstack(
+    kernels = program.kernels[["family", "phase", "module", "dtype"]].hstack(
         [
-            *target.replayed_kernels.select("time_us", "limiter", "runs_as"),
+            *target.replayed_kernels[["time_us", "limiter", "runs_as"]],
             *batch.get_work(gpu)[["work_flops", "work_bytes"]],
             batch.get_tiles(gpu)["waves"],
         ]
     )
-    chosen = kernels.filter(program.is_in_chosen_steps)
+    chosen = kernels[np.flatnonzero(program.is_in_chosen_steps)]
     idle = attribute_idle_time(program, target.replay_timeline()) if with_causes else None
     bubble_us = min(target.pipeline.bubble * step.step_time_us, step.idle_us) if target.pipeline else 0.0
     found = _split_step(program, chosen, gpu, step, shares, idle, has_phases=has_phases)
@@ -328,18 +349,17 @@ def _list_slices(step: PeakStep, parts: Sequence[_Part], *, has_phases: bool) ->
 
 def _list_modules(step: PeakStep) -> Iterator[PeakSlice]:
     """Yield the modules."""
-    others = pl.col("time_us") - pl.sum_horizontal(PARTS)
-    # Sums of a module with all inside it are those of its time, with another quantity as the time.
-    keys = step.kernels.group_by("module", "phase").agg(pl.col(PARTS).sum(), others=others.sum())
-    told: dict[str, list[tuple[str, float]]] = {}
-    for part in (*PARTS, "others"):
-        frame = keys.with_columns(time_us=pl.col(part))
-        for row in build_module_times(frame, 1):
-            if row.path is not None and row.time_us:
-                told.setdefault(row.path, []).append((part, row.time_us * step.scale))
-    for path, parts in told.items():
-        named = [("kernels without products" if part == "others" else part, time_us) for part, time_us in parts]
-        yield _make_slice(step, "module", path, named)
+    if step.kernels["module"].null_count() == step.kernels.height:
+        return
+    module = DistinctNames.from_column(step.kernels["module"].fill_null(""))
+    time_us = step.kernels["time_us"].to_numpy()
+    kinds = {**step.products, "kernels without products": time_us - sum(step.products.values())}
+    sums = np.array([np.bincount(module.number, of_kind, len(module.names)) for of_kind in (time_us, *kinds.values())])
+    order = np.argsort(module.names)
+    for one in sum_by_module([module.names[at] for at in order], sums.T[order] * step.scale):
+        if one.path is not None and one.sums[0] > 0:
+            parts = zip(kinds, one.sums[1:].tolist(), strict=True)
+            yield _make_slice(step, "module", one.path, [(part, time_us) for part, time_us in parts if time_us])
 
 
 def _make_slice(step: PeakStep, kind: str, name: str, parts: Sequence[tuple[str, float]]) -> PeakSlice:
@@ -362,25 +382,33 @@ def _make_slice(step: PeakStep, kind: str, name: str, parts: Sequence[tuple[str,
     )
 
 
-def _try_edits(run: MeasuredRun, parts: Sequence[PeakUse], families: Sequence[str]) -> Iterator[PeakUse]:
+def _try_edits(
+    run: MeasuredRun, parts: Sequence[PeakUse], families: Sequence[str], replays: SpeedReplays
+) -> Iterator[PeakUse]:
     """Yield the parts; those of the measured step with the edit that takes each away, and the MFU with it.
 
     Args:
         run: The measured run.
         parts: The parts of all steps.
         families: Families of the measured step's products.
+        replays: Of :func:`build_peak_use`.
     """
     products_us = sum(row.time_us for row in parts if row.on is None and row.part == PRODUCTS)
     spent_us = sum(row.time_us for row in parts if row.on is None and row.part in PARTS)
-    step_us = run.measured_step.step_time_us
+    step_us, now_us = run.measured_step.step_time_us, replays.compute_step_time_us()
     for row in parts:
         edit = _find_edit(row, families, spent_us) if row.on is None and row.share >= MIN_SHARE_PCT else None
         try:
-            saved_us = apply_edits(run.program, [edit]).saving_us if edit else 0.0
+            saved_us = now_us - compute_step_time_us(_apply_edit(run.program, edit)) if edit else 0.0
         except WhatIfError:  # nothing that it could change
             edit = None
         left_us = step_us - saved_us if edit else 0.0
         yield replace(row, edit=edit, mfu_with_edit=100 * products_us / left_us) if left_us > 0 else row
+
+
+def _apply_edit(program: Program, edit: str) -> Program:
+    (edited,) = edit_program(program, [edit])
+    return edited.program
 
 
 def _find_edit(row: PeakUse, families: Sequence[str], spent_us: float) -> str | None:
