@@ -200,7 +200,7 @@ class IdleBreakdown:
             "cause", "time_ns", gather_rows(phase, self.segments["kernel"]).alias("phase")
         )
         summed = following.group_by("phase", "cause").agg(pl.col("time_ns").sum() / 1e3 / max(self.steps.height, 1))
-        return summed.select("phase", "cause", time_us="time_ns").collect(engine=IN_ORDER)
+        return summed.sort("phase", "cause").select("phase", "cause", time_us="time_ns").collect(engine=IN_ORDER)
 
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
         """Find, for each cause, the op or other column of the kernels that ended most of its idle time.

@@ -300,7 +300,12 @@ class CapturedStep:
     def list_families(self) -> list[tuple[str, float]]:
         """List families of kernels and their time in microseconds, the longest first."""
         times = self.prediction.kernels.select("time_us", family=self.prediction.program.kernels["family"])
-        return list(times.group_by("family").agg(pl.col("time_us").sum()).sort("time_us", descending=True).iter_rows())
+        return list(
+            times.group_by("family")
+            .agg(pl.col("time_us").sum())
+            .sort("time_us", "family", descending=[True, False])
+            .iter_rows()
+        )
 
 
 def predict_steps(

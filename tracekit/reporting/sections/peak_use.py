@@ -317,9 +317,9 @@ def _sum_parts(step: PeakStep, parts: Iterable[_Part]) -> Iterator[PeakUse]:
         summed[part] = summed.get(part, 0.0) + time_us
     causes = {*map(str, IdleCause), "idle", BUBBLE}
 
-    def order(part: str) -> tuple[int, int, float]:
+    def order(part: str) -> tuple[int, int, float, str]:
         of_products = PARTS.index(part) if part in PARTS else len(PARTS)
-        return of_products, part in causes, -summed[part]
+        return of_products, part in causes, -summed[part], part
 
     whole_us = step.step.step_time_us or 1.0
     for part in sorted(summed, key=order):
