@@ -18,7 +18,7 @@ from tracekit.cli.answer import capture, predict, report, search, shard, sweep
 from tracekit.cli.comparison import compare, scoreboard
 from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config
 from tracekit.cli.files import PASS_THROUGH_SETTINGS, doctor, export, info, record, redact, share, view
-from tracekit.cli.help import Subcommand, SwitchHelpMixin
+from tracekit.cli.help import ShortHelpGroupMixin, Subcommand, SwitchHelpMixin
 from tracekit.cli.machine import cache, calibrate, clusters, config, demo, explain, gpus, hosts
 from tracekit.cli.process import Failure, check_memory_limit, drop_output, explain_failure, prepare_streams
 from tracekit.cli.serve import serve
@@ -63,7 +63,7 @@ def choose_command(arguments: Sequence[str]) -> list[str]:
     return [command, *arguments]
 
 
-class SubcommandGroup(SwitchHelpMixin, TyperGroup):
+class SubcommandGroup(ShortHelpGroupMixin, SwitchHelpMixin, TyperGroup):
     """The group of all subcommands; its errors show wrong arguments as lines of text."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
