@@ -15,7 +15,7 @@ from torch import Tensor, nn  # noqa: E402
 import tracekit as tk  # noqa: E402
 from tests.capturing.blocks import Block  # noqa: E402
 from tracekit.capturing.program import CapturedProgram, capture  # noqa: E402
-from tracekit.capturing.recompute import list_layers  # noqa: E402
+from tracekit.capturing.layer_memory import list_layers  # noqa: E402
 
 LAYERS, WIDTH, ROWS = 4, 512, 4096
 HIDDEN_BYTES = 4 * ROWS * WIDTH * 4
@@ -109,8 +109,8 @@ def test_layers_that_run_again_keep_their_layout(compiled: bool) -> None:
 
 def test_layers_are_the_outermost_of_one_class_in_a_list() -> None:
     nested = nn.ModuleList([nn.Sequential(Layer(), Layer()), nn.Sequential(Layer(), Layer())])
-    assert list(list_layers(nn.ModuleDict({"layers": nested}))) == list(nested)
-    assert [*list_layers(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))] == []
+    assert list_layers(nn.ModuleDict({"layers": nested})) == list(nested)
+    assert list_layers(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []
 
 
 def test_what_is_refused() -> None:

@@ -14,7 +14,10 @@ from tracekit.arrays import Ints
 from tracekit.capturing.ops import NO_GRAPH_TASK, LiveMemory
 from tracekit.models.captured import LayerMemory
 
+LayerList = nn.ModuleList | nn.Sequential
 MIN_LAYERS = 2
+HF_LAYER = "GradientCheckpointingLayer"
+"""Base class of the layers of transformers that can be recomputed."""
 MAX_KINDS = 24
 """Most kinds of layers that a trace keeps: it has 4 KB for all facts about a captured program."""
 
@@ -28,7 +31,7 @@ class LayerMarks:
                  0           ^ ahead[0]^ ahead[1]^ ahead[2]                 ^ back[1]      ^ back[0]
 
     Args:
-        model: The model; its layers are those of the list of modules with the most parameters.
+        model: The model; its layers are those of the list that :func:`find_layers` finds.
         memory: Notes the changes.
     """
 
@@ -115,7 +118,7 @@ class LayerMarks:
             last_extra_bytes=int(head),
         )
 
-    def _sum_ends(self, layers: nn.ModuleList) -> tuple[int, int]:
+    def _sum_ends(self, layers: LayerList) -> tuple[int, int]:
         """Sum the parameters of modules that run before the layers, and of others; what both share is in both."""
         before, inside = {id(one) for one in self._before}, {id(one) for one in layers.modules()}
         others = [one for one in self._model.modules() if id(one) not in inside]
@@ -124,12 +127,41 @@ class LayerMarks:
         return first, last
 
 
-def find_layers(model: Any) -> nn.ModuleList | None:
-    """Find the list of modules with the most parameters; None where none holds several, or there are no modules."""
+def list_layers(model: Any) -> list[nn.Module]:
+    """List the layers of a model: those that transformers marks, or else the outermost of one class in a list.
+
+    A function has none.
+    """
     if not isinstance(model, nn.Module):
-        return None
-    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList) and len(one) >= MIN_LAYERS]
+        return []
+    marked = [one for one in model.modules() if any(base.__name__ == HF_LAYER for base in type(one).__mro__)]
+    return marked or [*_list_repeated(model)]
+
+
+def find_layers(model: Any) -> LayerList | None:
+    """Find the list of a model's layers, of several that with the most parameters; None where no list holds any."""
+    layers = {id(one) for one in list_layers(model)}
+    lists = [
+        one
+        for one in (model.modules() if layers else ())
+        if isinstance(one, LayerList) and len(one) >= MIN_LAYERS and all(id(each) in layers for each in one)
+    ]
     return max(lists, key=lambda one: sum(each.numel() for each in one.parameters()), default=None)
+
+
+def _list_repeated(module: nn.Module) -> Iterator[nn.Module]:
+    """List the modules of one class in lists; such a module has modules of its own, and parameters."""
+    children = list(module.children())
+    is_list = isinstance(module, LayerList) and len({type(one) for one in children}) == 1
+    if is_list and len(children) >= MIN_LAYERS and all(_has_parts(one) for one in children):
+        yield from children
+        return
+    for child in children:
+        yield from _list_repeated(child)
+
+
+def _has_parts(module: nn.Module) -> bool:
+    return any(True for _ in module.children()) and any(True for _ in module.parameters())
 
 
 def _sum_bytes(parameters: Iterable[Tensor]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tracekit.capturing.recompute import list_layers
+from tracekit.capturing.layer_memory import list_layers
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 

@@ -25,12 +25,11 @@ from torch.utils.checkpoint import (
     set_checkpoint_early_stop,
 )
 
+from tracekit.capturing.layer_memory import list_layers
 from tracekit.capturing.options import SELECTIVE
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 
-HF_LAYER = "GradientCheckpointingLayer"
-"""Base class of the layers of transformers that can be recomputed."""
 PRODUCTS = ("mm", "addmm", "_scaled_mm", "quantised_linear")
 """Ops of linear layers, of which every second is run again."""
 ATTENTION = ("_scaled_dot_product", "flash_attention")
@@ -46,39 +45,13 @@ def recompute_layers(model: Any, how: str) -> Iterator[None]:
     Raises:
         CaptureError: It has none that repeat.
     """
-    layers = list(list_layers(model))
+    layers = list_layers(model)
     if not layers:
         raise CaptureError(messages.RECOMPUTE_WITHOUT_LAYERS())
     with ExitStack() as patches:
         for layer in layers:
             patches.enter_context(patch.object(layer, "forward", partial(_run_layer, layer, layer.forward, how)))
         yield
-
-
-def list_layers(model: Any) -> Iterator[nn.Module]:
-    """List the layers of a model: those that transformers marks, or else the outermost of one class in a list.
-
-    A function has none.
-    """
-    if not isinstance(model, nn.Module):
-        return
-    marked = [one for one in model.modules() if any(base.__name__ == HF_LAYER for base in type(one).__mro__)]
-    yield from marked or _list_repeated(model)
-
-
-def _list_repeated(module: nn.Module) -> Iterator[nn.Module]:
-    """List the modules of one class in lists; such a module has modules of its own, and parameters."""
-    children = list(module.children())
-    is_list = isinstance(module, nn.ModuleList | nn.Sequential) and len({type(one) for one in children}) == 1
-    if is_list and len(children) > 1 and all(_has_parts(one) for one in children):
-        yield from children
-        return
-    for child in children:
-        yield from _list_repeated(child)
-
-
-def _has_parts(module: nn.Module) -> bool:
-    return any(True for _ in module.children()) and any(True for _ in module.parameters())
 
 
 def _run_layer(layer: nn.Module, forward: Callable[..., Any], how: str, *args: Any, **keywords: Any) -> Any:
