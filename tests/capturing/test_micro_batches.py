@@ -77,7 +77,7 @@ def test_a_step_without_its_repetitions_is_a_shorter_one() -> None:
 
 def _count_pairs(program: CapturedProgram) -> Counter[int]:
     """Count how many numbers of autograd's nodes are those of so many ops."""
-    numbers = (event["args"].get(micro_batches.SEQUENCE, -1) for event in program.profile.events if "args" in event)
+    numbers = (event["args"].get(micro_batches.SEQUENCE, -1) for event in program.profile.events)
     return Counter(Counter(one for one in numbers if 0 <= one < micro_batches.NO_SEQUENCE).values())
 
 

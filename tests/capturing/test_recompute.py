@@ -15,7 +15,7 @@ from torch import Tensor, nn  # noqa: E402
 import tracekit as tk  # noqa: E402
 from tests.capturing.blocks import Block  # noqa: E402
 from tracekit.capturing.program import CapturedProgram, capture  # noqa: E402
-from tracekit.capturing.layer_memory import list_layers  # noqa: E402
+from tracekit.capturing.layer_memory import find_layers, list_layers  # noqa: E402
 
 LAYERS, WIDTH, ROWS = 4, 512, 4096
 HIDDEN_BYTES = 4 * ROWS * WIDTH * 4
@@ -120,3 +120,10 @@ def test_what_is_refused() -> None:
         train("some")
     with pytest.raises(RequestError, check=has_code("recompute-without-training")):
         capture(nn.Linear(2, 2), torch.empty(2, 2), recompute="full")
+
+
+def test_the_list_of_layers_is_the_largest_that_holds_them() -> None:
+    small, large = nn.Sequential(Layer(), Layer()), nn.Sequential(Layer(), Layer(), Layer())
+    others = nn.ModuleList([nn.Linear(WIDTH, 9 * WIDTH), nn.Linear(WIDTH, 9 * WIDTH)])
+    assert find_layers(nn.ModuleList([small, large, others])) is large
+    assert find_layers(others) is None

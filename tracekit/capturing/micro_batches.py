@@ -100,18 +100,26 @@ def _repeat(items: Sequence[Item], part: slice, times: int) -> Iterator[tuple[in
 
 
 def _repeat_events(profile: "OpProfile", part: slice, times: int, period_us: float) -> list[dict[str, Any]]:
-    numbers = [one for event in profile.events[part] if (one := get_sequence(event)) is not None]
+    events = profile.events
+    numbers = [one for event in events[part] if (one := get_sequence(event)) is not None]
     step = max(numbers) - min(numbers) + 1 if numbers else 0
-    found = []
-    for number, event in _repeat(profile.events, part, times):
-        moved = event | {"ts": event["ts"] + number * period_us}
-        if number and (sequence := get_sequence(event)) is not None:
-            moved["args"] = event["args"] | {SEQUENCE: sequence + number * step}
-        found.append(moved)
-    return found
+    found = events[: part.stop]
+    for number in range(1, times + 1):
+        found += _move_events(events[part], number * period_us, number * step)
+    return found + _move_events(events[part.stop :], times * period_us, times * step)
+
+
+def _move_events(events: list[dict[str, Any]], by_us: float, by: int) -> list[dict[str, Any]]:
+    """Move events in time, and in the numbers of autograd's nodes."""
+    return [
+        {**event, "ts": event["ts"] + by_us}
+        if (sequence := get_sequence(event)) is None
+        else {**event, "ts": event["ts"] + by_us, "args": {**event["args"], SEQUENCE: sequence + by}}
+        for event in events
+    ]
 
 
 def get_sequence(event: dict[str, Any]) -> int | None:
     """Return the number of the node of autograd that an event belongs to; None without one."""
-    number = event.get("args", {}).get(SEQUENCE)
+    number = event["args"].get(SEQUENCE)
     return number if number is not None and 0 <= number < NO_SEQUENCE else None

@@ -214,6 +214,8 @@ NODE = "autograd::engine::evaluate_function"
 """Prefix of the profiler's event of a node of autograd."""
 MODULE = "nn.Module: "
 """Prefix of a module's name, as the profiler has it."""
+KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+"""What is kept of the profiler's notes on an event."""
 OWN_EVENTS = "PythonDispatchMode"
 """The profiler's event of the mode that notes the calls."""
 QUIET_LOG = {"KINETO_LOG_LEVEL": "6"}
@@ -280,7 +282,8 @@ def _sort_out(found: OpProfile, events: list[dict[str, Any]]) -> None:
             found.layers_us.append(next(one["ts"] for one in reversed(found.events) if one["name"].startswith(opener)))
         elif name != OWN_EVENTS:
             is_module = name.startswith(MODULE)
-            found.events.append(event | ({"cat": "python_function"} if is_module else {}))
+            args = {key: value for key, value in event.get("args", {}).items() if key in KEPT_ARGS}
+            found.events.append(event | {"args": args} | ({"cat": "python_function"} if is_module else {}))
             if not is_module:
                 open_ops.append((start + event["dur"], len(found.events) - 1))
 

@@ -25,7 +25,6 @@ NS_DIGITS = 3
 """Digits of a time in microseconds that traces keep: a kernel mustn't begin a nanosecond before the last one ends."""
 WAIT_AFTER_US = 0.01
 """From the last op's end to the wait for all kernels: rounded to one time, the wait would end with the op around it."""
-KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 
 
 def build_trace(
@@ -58,7 +57,7 @@ def build_trace(
         if parent >= 0 and events[parent]["name"] == call.op:
             # The profiler leaves out the sizes of long lists of tensors.
             noted |= {"Input Dims": call.dims, "Input type": call.types, "Concrete Inputs": call.concrete}
-            events[parent]["args"] |= noted
+            events[parent]["args"] = events[parent]["args"] | noted
         else:
             builder.op(
                 call.op, op_begin, end - op_begin, dims=call.dims, types=call.types, concrete=call.concrete, **noted
@@ -110,7 +109,7 @@ def _retime(profile: "OpProfile", begins: Floats, ends: Floats) -> list[dict[str
             "tid": MAIN_THREAD,
             "ts": start,
             "dur": stop - start,
-            "args": {name: value for name, value in event.get("args", {}).items() if name in KEPT_ARGS},
+            "args": event["args"],
         }
         for event, start, stop in zip(profile.events, new_starts, new_stops, strict=True)
     ]
