@@ -14,8 +14,8 @@ from torch import Tensor, nn  # noqa: E402
 
 import tracekit as tk  # noqa: E402
 from tests.capturing.blocks import Block  # noqa: E402
-from tracekit.capturing.program import CapturedProgram, capture  # noqa: E402
 from tracekit.capturing.layer_memory import find_layers, list_layers  # noqa: E402
+from tracekit.capturing.program import CapturedProgram, capture  # noqa: E402
 
 LAYERS, WIDTH, ROWS = 4, 512, 4096
 HIDDEN_BYTES = 4 * ROWS * WIDTH * 4
