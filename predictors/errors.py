@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,6 +58,10 @@ class UnknownGpuError(PredictorError, LookupError):
         """
         slugs = {spelling.lower(): slug for spelling, slug in known.items()}
         close = difflib.get_close_matches(name.lower(), slugs, n=8, cutoff=0.6)
+        shared = {spelling: _count_shared(name.lower(), spelling) for spelling in slugs}
+        most = max(shared.values(), default=0)
+        if 2 * most > len(name):  # the word before what sets variants apart
+            close = [*sorted(spelling for spelling in slugs if shared[spelling] == most), *close]
         meant = list(dict.fromkeys(slugs[spelling] for spelling in close))[:3]
         near = f" Did you mean {', '.join(meant)}?" if meant else ""
         others = "; give several GPUs each by itself" if "," in name else ""
@@ -120,3 +125,8 @@ class WeightsError(PredictorError, ValueError):
     """The folder holds no fitted weights, or none that can be read."""
 
     code = "weights-unreadable"
+
+
+def _count_shared(one: str, other: str) -> int:
+    """Count the characters that two names begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

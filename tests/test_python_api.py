@@ -59,3 +59,9 @@ def test_a_keyword_like_no_other_is_refused_alone(trace):
 def test_only_what_is_public_is_listed():
     assert dir(tk) == sorted(tk.__all__)
     assert all(inspect.signature(getattr(tk, name)).parameters for name in ("load", "predict", "report", "capture"))
+
+
+def test_a_price_of_no_use_is_warned_of(trace):
+    with pytest.warns(UserWarning, match=r"price of h100 isn't used") as warned:
+        tk.predict(trace, gpu="l4", source_gpu="a100-sxm-80gb", price={"h100": 1})
+    assert warned[0].filename == __file__

@@ -9,6 +9,7 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,14 @@ def predict(trace: Trace, request: PredictRequest) -> NotebookPredictions:
     from tracekit.notebook import NotebookPredictions
     from tracekit.request import answers
 
-    return NotebookPredictions.from_predictions(answers.predict(answers.measure(trace, request), request))
+    predictions = answers.predict(answers.measure(trace, request), request)
+    for doubt in predictions.prices.doubts:
+        warnings.warn(str(doubt), stacklevel=FRAMES_TO_CALLER)
+    return NotebookPredictions.from_predictions(predictions)
+
+
+FRAMES_TO_CALLER = 3
+"""From a function that takes a request's options up to who called it: where a warning of Python points."""
 
 
 @refuse_in_python

@@ -86,6 +86,14 @@ def test_a_sweep_says_what_sets_the_pace(run, tmp_path):
     assert {one["kind"] for one in limits.values()} == {"host"}
 
 
+def test_numbers_of_replicas_that_are_asked_for_are_those_of_the_layouts(run, trace):
+    out = run("sweep", trace, "--cluster", "4x8xh100-sxm@ndr400", "--dp", 8, "--dp", 16, "--json")[1]
+    assert {(one["layout"]["dp"], one["layout"]["world_size"]) for one in json.loads(out)["layouts"]} == {
+        (8, 8),
+        (16, 16),
+    }
+
+
 def test_what_can_not_be_done_is_said_in_one_line(run, trace):
     code, out, err = run("sweep", trace, "--cluster", "8xh100-sxm", "--world-size", 64)
     assert (code, out, err.count("\n")) == (1, "", 1)

@@ -213,6 +213,12 @@ def test_a_typo_gets_a_hint():
         load_gpu("H1000")
 
 
+def test_what_variants_begin_with_suggests_them():
+    variants = "rtx-pro-6000-max-q, rtx-pro-6000-server, rtx-pro-6000-workstation"
+    with pytest.raises(UnknownGpuError, match=f"Did you mean {variants}"):
+        load_gpu("rtx-pro-6000-blackwell")
+
+
 def test_names_with_a_comma_are_told_how_to_be_given():
     with pytest.raises(UnknownGpuError, match="each by itself"):
         load_gpu("b200,l40s")

@@ -456,6 +456,10 @@ BEST_LAYOUT = note(
     "Most is done by {ranks:count GPU} of {target} as {layout}: {speedup:range} times the traced job's throughput "
     "(most likely {speedup:likely})."
 )
+BEST_LAYOUT_ALONE = note(
+    "Most is done by {ranks:count GPU} of {target} as {layout}: {per_second:range} {unit}/s (most likely "
+    "{per_second:likely})."
+)
 CLUSTER_NUMBERED = note("{number} is {cluster}")
 RANKS_THAT_HELP = note(
     "{cluster}: up to {ranks:count rank} each GPU keeps {kept_pct} of its throughput in the smallest layout"

@@ -213,6 +213,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     changes = [
         replace(
             staged if pp > 1 else plain,
+            dp=dp,
             tp=tp,
             pp=pp,
             ep=ep,
@@ -223,6 +224,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
             cp=cp,
             cp_ring=(request.cp_ring and (cp or old.cp) > 1) or None,
         )
+        for dp in request.data_parallel or [None]
         for cp in request.context_parallel or [None]
         for tp in request.tensor_parallel or [old.tp]
         for pp in request.pipeline_parallel or [old.pp]
@@ -331,7 +333,9 @@ def _list_targets(
     for place in places:
         gpus = place.cluster.gpus if place.cluster else 1
         for change in changes:
-            sizes = world_sizes or _list_world_sizes(old, change, gpus)
+            sizes: Sequence[int | None] = world_sizes
+            if not sizes:
+                sizes = [None] if change.dp else _list_world_sizes(old, change, gpus)
             if place.cluster and place.cluster.kinds:
                 sizes = [size for size in sizes if size == gpus]
             if not sizes:

@@ -183,12 +183,15 @@ def _describe_best(sweep: SweepReport) -> Iterator[Message]:
     best = entry.prediction
     step = Figure(best.step.step_time_us, best.low_us, best.high_us)
     parallelism = (best.layout or Layout()).parallelism
-    yield predictions.BEST_LAYOUT(
-        ranks=best.ranks,
-        target=best.name,
-        layout=parallelism + (f", recomputing {entry.recompute}" if entry.recompute else ""),
-        speedup=step.invert(sweep.step_time_us * best.batch_ratio).ordered,
-    )
+    layout = parallelism + (f", recomputing {entry.recompute}" if entry.recompute else "")
+    if sweep.has_baseline:
+        speedup = step.invert(sweep.step_time_us * best.batch_ratio).ordered
+        yield predictions.BEST_LAYOUT(ranks=best.ranks, target=best.name, layout=layout, speedup=speedup)
+    else:
+        per_second = step.invert(entry.per_second * best.step.step_time_us).ordered
+        yield predictions.BEST_LAYOUT_ALONE(
+            ranks=best.ranks, target=best.name, layout=layout, per_second=per_second, unit=sweep.unit
+        )
     if best.price is not None and entry.dollars_per_million is not None:
         mean = Figure(best.step.mean_us, best.mean_low_us, best.mean_high_us)
         dollars = mean.scale(entry.dollars_per_million / best.step.mean_us)

@@ -33,6 +33,7 @@ class SweepReport:
         straggler_note: What is assumed of the slowest rank of the largest layout; ``None`` without.
         assumptions: What is assumed of inserted collectives, and of nodes larger than any known one.
         warnings: Warnings about the measured run, as in every report.
+        has_baseline: Whether the job ran, so that layouts are compared with it.
     """
 
     trace: str
@@ -47,6 +48,7 @@ class SweepReport:
     straggler_note: Message | None
     assumptions: tuple[Message, ...]
     warnings: tuple[Message, ...]
+    has_baseline: bool = True
 
     @property
     def table(self) -> pl.DataFrame:
@@ -77,6 +79,7 @@ def build_sweep_report(sweep: Sweep) -> SweepReport:
         step_time_us=run.measured_step.step_time_us,
         layout=sweep.layout,
         unit=sweep.unit,
+        has_baseline=not run.is_captured,
         entries=tuple(replace(entry, prediction=entry.prediction.to_plain()) for entry in sweep.entries),
         knees=sweep.knees,
         limits={label: one for label, one in limits.items() if one is not None},

@@ -20,6 +20,7 @@ MAX_CONTEXT = 2**27
 MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
 
 WORLD_SIZE = Option("Ranks of the job on the target.", "World size (GPUs in use)", "N", minimum=1, maximum=MAX_COUNT)
+DATA_PARALLEL = Option("Data-parallel ranks on the target.", "Data parallel (DP)", "N", minimum=1, maximum=MAX_COUNT)
 TENSOR_PARALLEL = Option(
     "Tensor-parallel ranks on the target; of a one-GPU trace too.",
     "Tensor parallel (TP)",
@@ -206,10 +207,7 @@ class LayoutOptions(Request):
     panel = Panel.LAYOUT
 
     world_size: Annotated[int | None, WORLD_SIZE] = None
-    dp: Annotated[
-        int | None,
-        Option("Data-parallel ranks on the target.", "Data parallel (DP)", "N", minimum=1, maximum=MAX_COUNT),
-    ] = None
+    dp: Annotated[int | None, DATA_PARALLEL] = None
     cp: Annotated[int | None, CONTEXT_PARALLEL] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
     pp: Annotated[int | None, PIPELINE_PARALLEL] = None
@@ -261,6 +259,7 @@ class SweepRequest(RunOptions, ScheduleOptions, ConvergenceOptions, TargetOption
     panel = Panel.LAYOUT
 
     world_size: Annotated[int | Sequence[int], WORLD_SIZE] = ()
+    dp: Annotated[int | Sequence[int], DATA_PARALLEL] = ()
     cp: Annotated[int | Sequence[int], CONTEXT_PARALLEL] = ()
     tp: Annotated[int | Sequence[int], TENSOR_PARALLEL] = ()
     pp: Annotated[int | Sequence[int], PIPELINE_PARALLEL] = ()
@@ -279,6 +278,11 @@ class SweepRequest(RunOptions, ScheduleOptions, ConvergenceOptions, TargetOption
     def world_sizes(self) -> tuple[int, ...]:
         """Numbers of ranks."""
         return split_values(self.world_size)
+
+    @property
+    def data_parallel(self) -> tuple[int, ...]:
+        """Numbers of data-parallel ranks."""
+        return split_values(self.dp)
 
     @property
     def context_parallel(self) -> tuple[int, ...]:
@@ -308,8 +312,10 @@ class SweepRequest(RunOptions, ScheduleOptions, ConvergenceOptions, TargetOption
     @property
     def leaves_layout_open(self) -> bool:
         """Whether no layout is asked for."""
-        asked = (self.context_parallel, self.tensor_parallel, self.pipeline_parallel, self.expert_parallel)
-        return not any((*asked, self.world_sizes, *self.sharding.values(), *self.exchange.values()))
+        asked = (self.data_parallel, self.context_parallel, self.tensor_parallel, self.pipeline_parallel)
+        return not any(
+            (*asked, self.expert_parallel, self.world_sizes, *self.sharding.values(), *self.exchange.values())
+        )
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
