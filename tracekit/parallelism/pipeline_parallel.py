@@ -183,7 +183,8 @@ def predict_pipeline(
     send_bytes = infer_send_bytes(program, layers) * layout.batch / layout.cp
     sends = predict_send_times_us(send_bytes, layout, cluster)
     shares = _compute_tail_fractions(program, layout.pp)
-    parts = [measure_step_parts(program, layers, timeline) for timeline in timelines]
+    weights = _find_weight_gradients(program)
+    parts = [measure_step_parts(program, layers, timeline, weights) for timeline in timelines]
     gathers = predict_stage_gathers(program, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
     tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
     alike = StageKinds(np.zeros(layout.pp, dtype=np.int64))
@@ -237,7 +238,9 @@ def _check_schedule(layout: Layout, micro_batches: int) -> None:
         raise LayoutError(layouts.SCHEDULE_TOO_LARGE(micro_batches=micro_batches, stages=layout.pp))
 
 
-def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
+def measure_step_parts(
+    program: Program, layers: RepeatedLayers, timeline: Timeline, weight_gradients: pl.Series
+) -> dict[int, StepParts]:
     """Measure the parts of each counted step, from the end of one part's last kernel to that of the next.
 
     So whatever delays a layer (GPU, host or a collective) counts as its time::
@@ -250,6 +253,7 @@ def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timel
         program: The program.
         layers: Its layers.
         timeline: A replay.
+        weight_gradients: Which of the kernels compute gradients of weights.
     """
     ended = pl.Series(timeline.activity_end_ns).gather(layers.kernels["row"])
     done = layers.kernels.select(done=ended.cum_max()) if layers.kernels["rank"].n_unique() == 1 else (
@@ -265,7 +269,7 @@ def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timel
     backward_ns = done_ns[turn[:, None] + layers.backward_starts - 1]
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
     spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3
-    sums = _measure_weight_gradient_fractions(program, layers, timeline)
+    sums = _measure_weight_gradient_fractions(weight_gradients, layers, timeline)
     number, chosen = (of_pass[name].to_numpy() for name in ("step", "chosen"))
     return {
         step: _split_step(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
@@ -290,10 +294,16 @@ def _split_step(spans_us: Floats, sums: Floats, step_us: float, layers: Repeated
     return StepParts(ahead, back, back * part, max(float(tail), 0.0))
 
 
-def _measure_weight_gradient_fractions(program: Program, layers: RepeatedLayers, timeline: Timeline) -> Floats:
+def _find_weight_gradients(program: Program) -> pl.Series:
+    return find_weight_gradients(program.kernels, program.trace.ops)
+
+
+def _measure_weight_gradient_fractions(
+    weight_gradients: pl.Series, layers: RepeatedLayers, timeline: Timeline
+) -> Floats:
     """Sum the kernel times of each backward pass by layer: all kernels, and those of weight gradients."""
     ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
-    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * find_weight_gradients(program.kernels, program.trace.ops)})
+    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * weight_gradients})
     sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
     _, turn, end = layers.passes.T
     edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward_starts, end[:, None]], axis=1)
@@ -393,7 +403,10 @@ def predict_unlike_stages(
         predict_stage_gathers(program, layers, layout, one)[0] if layout.fsdp_ranks > 1 else None for one in clusters
     ]
     tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
-    parts = [measure_step_parts(one, layers, line) for one, line in zip(programs, timelines, strict=True)]
+    parts = [
+        measure_step_parts(one, layers, line, _find_weight_gradients(one))
+        for one, line in zip(programs, timelines, strict=True)
+    ]
     steps = [
         _schedule_step([of_kind[step] for of_kind in parts], sends, share, gathers, layout, micro_batches, tasks, kinds)
         for step in parts[0]
