@@ -20,8 +20,13 @@ from tracekit.cli.app import app
 INPUTS = ()
 GIB = 2**30
 BERT = {
-    "architectures": ["BertForSequenceClassification"], "model_type": "bert", "vocab_size": 30522,
-    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "architectures": ["BertForSequenceClassification"],
+    "model_type": "bert",
+    "vocab_size": 30522,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
 }
 """bert-large-uncased, with the head that Hugging Face's guide trains."""
 SOURCES = {
