@@ -100,22 +100,24 @@ def _repeat(items: Sequence[Item], part: slice, times: int) -> Iterator[tuple[in
 
 
 def _repeat_events(profile: "OpProfile", part: slice, times: int, period_us: float) -> list[dict[str, Any]]:
-    events = profile.events
-    numbers = [one for event in events[part] if (one := get_sequence(event)) is not None]
-    step = max(numbers) - min(numbers) + 1 if numbers else 0
+    events, numbers = profile.events, [*map(get_sequence, profile.events)]
+    known = [one for one in numbers[part] if one is not None]
+    step = max(known) - min(known) + 1 if known else 0
     found = events[: part.stop]
-    for number in range(1, times + 1):
-        found += _move_events(events[part], number * period_us, number * step)
-    return found + _move_events(events[part.stop :], times * period_us, times * step)
+    for copy in range(1, times + 1):
+        found += _move_events(events[part], numbers[part], copy * period_us, copy * step)
+    return found + _move_events(events[part.stop :], numbers[part.stop :], times * period_us, times * step)
 
 
-def _move_events(events: list[dict[str, Any]], by_us: float, by: int) -> list[dict[str, Any]]:
+def _move_events(
+    events: list[dict[str, Any]], numbers: list[int | None], by_us: float, by: int
+) -> list[dict[str, Any]]:
     """Move events in time, and in the numbers of autograd's nodes."""
     return [
         {**event, "ts": event["ts"] + by_us}
-        if (sequence := get_sequence(event)) is None
-        else {**event, "ts": event["ts"] + by_us, "args": {**event["args"], SEQUENCE: sequence + by}}
-        for event in events
+        if number is None
+        else {**event, "ts": event["ts"] + by_us, "args": {**event["args"], SEQUENCE: number + by}}
+        for event, number in zip(events, numbers, strict=True)
     ]
 
 
