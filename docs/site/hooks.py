@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.site.accuracy import check_blocks
+from docs.site.json_schema import SCHEMA_FILE, write_schema
 from docs.site.pages import PAGES, ROOT
 
 VALIDATION = Path("tests/validation")
@@ -27,7 +28,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the tables and notes of the validation."""
     check_blocks()
-    pages = {name: generate() for name, generate in PAGES.items()}
+    pages = {name: generate() for name, generate in PAGES.items()} | {SCHEMA_FILE: write_schema()}
     validation = ROOT / VALIDATION
     written = [path for folder in FOLDERS for path in sorted((validation / folder).rglob("*.md"))]
     pages |= {str(path.relative_to(validation)): path.read_text() for path in written}

@@ -349,7 +349,8 @@ def capture(
     Example: tracekit capture model.py:make --gpu h100-sxm --train --optimizer adamw -o step.json.gz
 
     It runs once on tensors without data, so it takes no memory and downloads nothing. The output is a trace for the
-    other commands, with the times of the first GPU.
+    other commands, with the times of the first GPU. `tracekit predict` takes programs, too: use it for prices,
+    clusters, layouts and a page; this command for the trace, the largest batch and the longest sequence of each GPU.
     """
     from tracekit.capturing.options import is_training_file
     from tracekit.capturing.steps import NamedProgram, load_measured, predict_steps
