@@ -214,7 +214,7 @@ def test_all_forms_say_what_narrows_the_interval(tmp_path: Path) -> None:
     runner = CliRunner()
     shown = runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q"])
     assert shown.exit_code == 0
-    assert "With a CPU like yours: 0.92 to 1.22 times." in " ".join(shown.output.split())
+    assert "With a CPU like yours: 0.92 to 1.22 times as" in " ".join(shown.output.split())
     for suffix, said in ((".md", "With a CPU like yours"), (".html", "CPU like yours")):
         page = tmp_path / f"report{suffix}"
         assert runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q", "-o", str(page)]).exit_code == 0

@@ -273,7 +273,7 @@ def shard(
 
     `-o plan.json` writes the fastest plan in torchrec's form, .csv and .parquet its shards.
 
-    Example: tracekit shard --table 26*40Mx128:1 --batch 8192 --cluster 8xh100-sxm -o plan.json
+    Example: tracekit shard --table '26*40Mx128:1' --batch 8192 --cluster 8xh100-sxm -o plan.json
     """
     from tracekit.escape import write_csv
     from tracekit.render import shard as render

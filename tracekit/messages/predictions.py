@@ -333,7 +333,8 @@ SPEED_MAYBE_LOWER = note(
     "takes {slowdown:range} times as long (most likely {slowdown:likely}), so that it may be no slower."
 )
 SPEED_LOWER = note("takes {slowdown:range} times as long (most likely {slowdown:likely}).")
-SPEED_WITH_SAME_CPU = note("With a CPU like yours: {speedup:range} times.")
+SPEED_WITH_SAME_CPU = note("With a CPU like yours: {speedup:range} times as fast.")
+SLOWNESS_WITH_SAME_CPU = note("With a CPU like yours: {slowdown:range} times as long.")
 STEP_OF_CAPTURE = note("a step takes {step_us} ({ends_us:interval}).")
 
 COSTS_MORE = note(

@@ -197,8 +197,13 @@ def _write_speed(target: TargetDecision, here: TraceCosts) -> Message:
 
 def _write_speed_with_same_cpu(target: TargetDecision) -> Iterator[Message]:
     """Yield how fast the target is if its CPU is like the trace's, where that makes the answer narrower."""
-    if target.same_host_speedup is not None:
-        yield told.SPEED_WITH_SAME_CPU(speedup=target.same_host_speedup.ordered)
+    there, whole = target.same_host_speedup, target.speedup
+    if there is None:
+        return
+    if whole is not None and whole.likely <= 1 - LEVEL_TOLERANCE:  # in the words of _write_speed
+        yield told.SLOWNESS_WITH_SAME_CPU(slowdown=there.invert().ordered)
+    else:
+        yield told.SPEED_WITH_SAME_CPU(speedup=there.ordered)
 
 
 def _write_cost(target: TargetDecision, here: TraceCosts, unit: str, amount: int) -> Iterator[Message]:
