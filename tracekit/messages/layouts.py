@@ -422,6 +422,11 @@ UNLIKE_GPUS_WITHOUT_SAMPLES = error(
 UNLIKE_GPUS_OF_STAGES = error(
     "Several kinds of GPUs in one job take new stages or the trace's replicas, not stages that were recorded."
 )
+UNLIKE_GPUS_OF_UNLIKE_PROGRAMS = error(
+    "Each kind of GPU of {cluster} would run a program of its own, such as look-ups in other tables: such ranks aren't "
+    "replayed together.",
+    "Give each kind by itself, or one {--plan} for all.",
+)
 CLUSTER_UNKNOWN = error(
     "Unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",
     "`tracekit clusters` lists all.",

@@ -134,6 +134,8 @@ class UnlikeGpus:
 
     def _replay_together(self, each: tuple[Prediction, ...]) -> _JointStep:
         programs, alone = [one.program for one in each], [one.replay_timeline() for one in each]
+        if any(not np.array_equal(line.graph.src, alone[0].graph.src) for line in alone[1:]):
+            raise LayoutError(messages.UNLIKE_GPUS_OF_UNLIKE_PROGRAMS(cluster=self._cluster.slug))
         rows = _find_meetings(programs[0], self._layout, [*accumulate(self._ranks)][:-1])
         joint = replay_meeting(alone, rows)
         before = [program.compute_median(line) for program, line in zip(programs, alone, strict=True)]
