@@ -16,6 +16,7 @@ from tracekit import scoreboard
 from tracekit.errors import OutputError
 from tracekit.prediction.experience import identify_weights
 from tracekit.scoreboard import LawTime, Outcome
+from tracekit.scoreboard.summary import summarize_outcomes
 from tracekit.testing import A100
 
 OUTCOME = Outcome(
@@ -241,3 +242,13 @@ def test_predictions_take_the_offset_and_say_so(run, tmp_path):
     assert any("law-offsets" in json.dumps(note) for note in new["notes"])
     assert run("predict", trace, "--gpu", "h100-sxm", "--no-scoreboard", "-o", after, "--force")[0] == 0
     assert get_target(after)["time"] == old["time"]
+
+
+def test_outcomes_of_other_weights_count_but_widen_nothing():
+    """Ten misses by twice the half-width."""
+    missed = [replace(OUTCOME, measured_us=1000.0 * 1.25**2) for _ in range(10)]
+    (same,) = summarize_outcomes(missed, OUTCOME.weights)
+    (other,) = summarize_outcomes(missed, "fedcba9876543210")
+    assert (same.outcomes, same.inside, same.worst_error_pct) == (10, 0, pytest.approx(-36.0))
+    assert (same.factor, other.factor) == (pytest.approx(2.0), 1.0)
+    assert other.outcomes == 10

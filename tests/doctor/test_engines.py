@@ -3,6 +3,10 @@
 import pytest
 
 from tracekit.doctor import Diagnosis, examine
+from tracekit.doctor.model import Check, Status
+from tracekit.doctor.recipe import CHAKRA, SCHEDULE, SYNCS, translate_check
+from tracekit.doctor.recipe import VLLM as VLLM_RECORDER
+from tracekit.messages.doctor_checks import RECORD_BATCHES
 from tracekit.render.screens import as_json
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -49,3 +53,14 @@ def test_other_jobs_get_python_code():
     trace = builder.load()
     diagnosis = examine(trace, prepare_run(trace))
     assert "profiler.step()" in diagnosis.snippet
+
+
+def test_only_the_schedule_is_translated_into_batches():
+    of_batches = translate_check(make_check(SCHEDULE), VLLM_RECORDER)
+    assert (of_batches.fix.code, of_batches.option) == ("record-batches", "")
+    assert translate_check(make_check(SYNCS), VLLM_RECORDER).fix is None
+    assert translate_check(make_check(SCHEDULE), CHAKRA).fix is None
+
+
+def make_check(option: str) -> Check:
+    return Check("steps", "Steps", Status.FAIL, RECORD_BATCHES(), option=option)

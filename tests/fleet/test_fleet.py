@@ -480,3 +480,9 @@ def test_a_thousand_ranks_are_as_readable_as_four(folder):
 def test_python_takes_an_engine_by_name(folder):
     fleet = tk.predict_fleet(str(folder), engine="local", gpu="h100-sxm")
     assert fleet["h100-sxm"].low_us < fleet["h100-sxm"].step.step_time_us < fleet["h100-sxm"].high_us
+
+
+def test_ranks_at_work_at_a_time_share_the_memory(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert InProcessEngine(2).share_memory(1000) == 500
+    assert InProcessEngine(16).share_memory(1000) == InProcessEngine().share_memory(1000) == 250

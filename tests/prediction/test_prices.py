@@ -242,3 +242,7 @@ def test_a_step_on_one_gpu_of_an_instance_costs_all_eight() -> None:
     here = build_source_summary(found.run, found.price, found.batch, cluster=found.cluster)
     assert (here.rented, here.price) == (8, 3.0)
     assert here.dollars_per_1000_steps == pytest.approx(1.030 * 24 / 3600)
+
+
+def test_blanks_around_a_name_are_no_part_of_it() -> None:
+    assert parse_prices([" h100-sxm =2", "l4= 3"]).named == {"h100-sxm": 2.0, "l4": 3.0}

@@ -34,7 +34,7 @@ from tracekit.sharding.program_tables import (
     take_ranks,
 )
 from tracekit.sharding.search import Assignment
-from tracekit.sharding.tables import ShardingError
+from tracekit.sharding.tables import ShardingError, is_table_file
 
 CONFIG = {
     "model_type": "dlrm", "tables": ["4*2Mx128:20:1.05", "100x128:1:1.05"], "dense_features": 13,
@@ -266,3 +266,16 @@ def test_a_recommender_takes_all_gpus_of_a_cluster_and_a_plan_changes_its_step(
     path = tmp_path / "plan.json"
     path.write_bytes(encode_torchrec_plan(slow))
     assert recommender.predict(plan=str(path)).step.step_time_us > default.step.step_time_us
+
+
+@pytest.mark.parametrize(
+    ("content", "lists_tables"),
+    [
+        ([{"name": "user"}], True), ([], True), ({"tables": []}, True), ({"traceEvents": []}, False),
+        ([{"ph": "X", "name": "mm"}], False), ("tables", False), (3, False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_file_of_tables_is_told_from_a_trace(tmp_path, content, lists_tables):
+    path = tmp_path / "given.json"
+    path.write_text(json.dumps(content))
+    assert is_table_file(path) is lists_tables

@@ -20,6 +20,7 @@ from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 from tracekit.timing import correct_times
+from tracekit.timing.clocks import _estimate_drift
 
 GEMM, RELU = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn", "vectorized_elementwise_kernel<4, relu>"
 STEP_US = 2428.0
@@ -300,3 +301,9 @@ def test_an_op_that_outlasts_its_step_is_cut(longer_us):
     run = prepare_run(builder.load())
     assert codes(run) == ["ops-overrun"]
     assert predict_us(run) == pytest.approx(predict_us(measure()), rel=0.01)
+
+
+def test_launches_at_one_time_tell_no_drift():
+    at, most = np.array([5, 5, 5]), np.array([3.0, 2.0, 4.0])
+    assert _estimate_drift(at, most) == 0.0
+    assert _estimate_drift(np.array([0, 1000]), np.array([10.0, 30.0])) == pytest.approx(0.02)
