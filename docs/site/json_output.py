@@ -74,7 +74,7 @@ def list_json_keys() -> str:
         "`report --json`, `predict --json` and `-o FILE.json` print one object. `source`, `replay` and `warnings` are "
         "always there; `targets` and `refused` belong to `predict`, the other sections to `report`, `kernels` to both. "
         "Times are microseconds (`_us`), shares are percent. A section that is a list has one entry per row. "
-        "A program checks output against `report.schema.json`, its [JSON Schema](../report.schema.json), which "
+        "A program checks output against `report.schema.json`, its [JSON Schema](report.schema.json), which "
         "`python -m docs.site.json_schema` prints, too.",
         "",
     ]
