@@ -47,6 +47,7 @@ def report(sweep: Sweep, **changed: Any) -> Any:
         "trace": "t.json",
         "step_time_us": 500.0,
         "layout": "8 ranks",
+        "has_baseline": True,
         "limits": {},
         "refused": (),
         "warnings": (),

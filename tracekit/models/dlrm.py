@@ -17,8 +17,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tracekit.bounds import (
     MAX_COUNT,
     MAX_MODEL_CONFIG_BYTES,
@@ -237,6 +235,8 @@ def parse_dlrm_config(text: bytes, name: str) -> DlrmConfig | None:
     Raises:
         ModelConfigError: It is one of a DLRM with impossible values.
     """
+    import msgspec  # here, as `import tracekit` does without it where it only records
+
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -322,6 +322,8 @@ class _Parser:
         return value
 
     def _refuse(self, key: str, value: object, expected: str) -> ModelConfigError:
+        import msgspec
+
         return ModelConfigError(
             messages.DLRM_VALUE(path=self._name, key=key, value=msgspec.json.encode(value).decode(), expected=expected)
         )
