@@ -227,7 +227,7 @@ CHANGES = {
     *("replay-error", *(f"{resource}-is-bottleneck" for resource in ("cpu", "communication", "gpu", "latency"))),
     *(f"{resource}-is-bottleneck" for resource in ("cpu-or-gpu", "gpu-or-cpu", "latency-or-gpu")),
     "unexplained-is-bottleneck",
-    *("costs-more", "costs-less", "tied-layouts", "tied-layouts-by-price", "done-more", "done-less"),
+    *("law-offsets", "costs-more", "costs-less", "tied-layouts", "tied-layouts-by-price", "done-more", "done-less"),
 }
 """Messages with a percentage of change, or with two on one base, which is named once."""
 

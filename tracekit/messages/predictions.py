@@ -19,7 +19,7 @@ CONTEXT_CHANGED = note(
     "counted."
 )
 UNLIKE_GPUS_PACE = note("{gpus} x {name} set the pace: {waits:list}.")
-UNLIKE_GPUS_WAIT = note("{gpus} x {name} wait {idle_us} ({idle_pct}) of each step")
+UNLIKE_GPUS_WAIT = note("{gpus} x {name} wait {idle_us}, {idle_pct} of each step")
 UNLIKE_GPUS_BALANCED = note("Work is shared by speed: {shares:list}.")
 UNLIKE_GPUS_SAMPLES = note("{samples:g} samples on each {name}")
 UNLIKE_GPUS_SHARE = note("stages of {layers:list} layers on {name}")
