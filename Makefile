@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 GPU_VENV := .venv-gpu
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt
 CORE := $(VENV)/.core
 INSTALLED := $(VENV)/.installed
 
@@ -17,14 +18,14 @@ $(CORE): pyproject.toml .ci/constraints.txt
 		|| { echo "tracekit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Installing tracekit into $(VENV): 0.5 GB, half a minute"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e .
+	@$(PIP_INSTALL) -e .
 	@touch $@
 
 $(INSTALLED): $(CORE)
 	@echo "Installing what tests and checks need, PyTorch and a browser's driver among it: 2.6 GB, some minutes"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
+	@$(PIP_INSTALL) -e '.[dev]'
 	@# Without what it declares: a notebook server, of which its analyses need nothing.
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -c .ci/constraints.txt HolisticTraceAnalysis
+	@$(PIP_INSTALL) --no-deps HolisticTraceAnalysis
 	@touch $@
 
 demo: $(CORE)

@@ -215,15 +215,20 @@ class VariantSearch:
 
     def _find_graph(self, graphs: dict[object, MeasuredRun], variant: Variant, found: SizedProgram) -> MeasuredRun:
         """Return a run with the graph of a variant's launches; the first one's of all with the same ops."""
-        key = tuple((one.op, len(one.kernels), one.is_backward) for one in found.calls)
+        key = _list_launches(found.calls)
         if key not in graphs:
             whole = found.whole or self.captures.capture(variant).whole
             assert whole is not None
-            if key != tuple((one.op, len(one.kernels), one.is_backward) for one in whole.calls):
+            if key != _list_launches(whole.calls):
                 raise CaptureError(messages.DEPTHS_DIFFER())
             trace = load_captured(whole, self.gpu or REFERENCE_GPU, cuda_graph=self.cuda_graph, setting=self.setting)
             graphs[key] = self.measure(trace)
         return graphs[key]
+
+
+def _list_launches(calls: "Sequence[Call]") -> tuple[tuple[str, int, bool], ...]:
+    """List what a dependency graph depends on: each call's op, its number of kernels, and the pass that it is of."""
+    return tuple((one.op, len(one.kernels), one.is_backward) for one in calls)
 
 
 def _replace_kernels(run: MeasuredRun, every: MeasuredRun, rows: Ints, found: SizedProgram) -> MeasuredRun:

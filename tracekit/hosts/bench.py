@@ -29,6 +29,19 @@ class HostBench:
     python: str
 
 
+def import_torch() -> Any:
+    """Import the PyTorch that is measured with.
+
+    Raises:
+        CalibrationError: It isn't installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise CalibrationError(messages.HOST_BENCH_NEEDS_TORCH()) from error
+    return torch
+
+
 def bench_host(clock: Callable[[], float] = time.perf_counter) -> HostBench:
     """Measure this machine's host in a quarter of a minute, without a GPU.
 
@@ -37,10 +50,7 @@ def bench_host(clock: Callable[[], float] = time.perf_counter) -> HostBench:
     Raises:
         CalibrationError: PyTorch isn't installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise CalibrationError(messages.HOST_BENCH_NEEDS_TORCH()) from error
+    torch = import_torch()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

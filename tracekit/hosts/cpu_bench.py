@@ -15,8 +15,7 @@ from typing import Any
 
 from predictors.cpu_files import UNITS
 from predictors.laws.cpu import AMX_FRACTION, MEMORY_FRACTION, PRODUCT_FRACTION, REFERENCE_CLOCK_MHZ
-from tracekit.errors import CalibrationError
-from tracekit.messages import requests as messages
+from tracekit.hosts.bench import import_torch
 
 SIDE, COPIED_BYTES, ROUNDS = 768, 128 * 2**20, 40
 SOFTMAX_ROWS, SOFTMAX_COLS = 468, 64
@@ -101,10 +100,7 @@ def bench_cpu() -> CpuBench:
     Raises:
         CalibrationError: PyTorch isn't installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise CalibrationError(messages.HOST_BENCH_NEEDS_TORCH()) from error
+    torch = import_torch()
     cores = torch.get_num_threads()
     formats = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if _has_bf16(torch) else {})
     with torch.inference_mode():

@@ -31,6 +31,56 @@ LEAST_GAIN = 2
 """Factor by which PowerSGD has to shorten a matrix, else it is sent whole (torch, min_compression_rate)."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompressionCosts:
+    """What one way costs, counted in the sources above; PowerSGD's of one shape of matrices.
+
+    Attributes:
+        launches: Kernels before a bucket's exchange.
+        launches_behind: Kernels behind it.
+        launches_by_rank: The same for each rank that takes part.
+        bytes_before: Bytes read and written for each value before the exchange.
+        bytes_behind: The same behind it.
+        bytes_by_rank: The same for each value that a rank sent.
+        held_fraction: What a rank holds for it, relative to its gradients: a compressed copy, or an error of each
+            value.
+    """
+
+    launches: int
+    launches_behind: int = 0
+    launches_by_rank: int = 0
+    bytes_before: int
+    bytes_behind: int = 0
+    bytes_by_rank: int = 0
+    held_fraction: float
+
+
+# A cast reads 4 and writes 2, the division in place reads and writes 2. int8 reads all values for their range and once
+# more to quantise them; behind, it dequantises and adds what each rank sent. PowerSGD adds the error of before and
+# multiplies twice; behind, it multiplies and keeps the error. top-k adds what it held back, and selects in four passes
+# over the bits; behind, it adds each rank's values into zeros.
+_CAST = CompressionCosts(launches=2, launches_behind=1, bytes_before=4 + 2 + 4, bytes_behind=2 + 4, held_fraction=0.5)
+_COSTS = {
+    "fp16": _CAST,
+    "bf16": _CAST,
+    "int8": CompressionCosts(
+        launches=4, launches_by_rank=2, bytes_before=4 + 4 + 1, bytes_by_rank=1 + 4 + 8 + 4, held_fraction=0.25
+    ),
+    "powersgd": CompressionCosts(
+        launches=10, launches_behind=3, bytes_before=12 + 4 + 4, bytes_behind=4 + 12, held_fraction=1.0
+    ),
+    "topk": CompressionCosts(
+        launches=7,
+        launches_behind=1,
+        launches_by_rank=1,
+        bytes_before=12 + 4 * 4 + 4,
+        bytes_behind=4,
+        bytes_by_rank=16,
+        held_fraction=1.0,
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Compression:
     """One way to compress gradients of fp32.
@@ -44,48 +94,28 @@ class Compression:
     value: float = 0.0
 
     @property
+    def costs(self) -> CompressionCosts:
+        """What it costs."""
+        return _COSTS[self.name]
+
+    @property
     def dtype(self) -> str:
         """Type of what is sent."""
-        return self.name if self.name in CAST_TYPES else "int8" if self.name == "int8" else "fp32"
+        return "fp32" if self.name in ("powersgd", "topk") else self.name
 
     @property
     def gathers(self) -> bool:
         """Whether each rank gets what all others send, in place of a sum."""
         return self.name in ("int8", "topk")
 
-    @property
-    def compress_launches(self) -> int:
-        """Kernels before a bucket's exchange, counted in the sources above; PowerSGD's of one shape of matrices."""
-        return {"int8": 4, "powersgd": 10, "topk": 7}.get(self.name, 2)
-
     def count_launches(self, ranks: int) -> int:
         """Count the kernels of a bucket's compression, those behind its exchange by so many ranks included."""
-        behind = {"int8": 2 * ranks, "powersgd": 3, "topk": 1 + ranks}.get(self.name, 1)
-        return self.compress_launches + behind
-
-    @property
-    def compress_bytes(self) -> int:
-        """Bytes read and written for each value before the exchange.
-
-        A cast reads 4 and writes 2, and the division in place reads and writes 2. int8 reads all values for their range
-        and once more to quantise them. PowerSGD adds the error of before, multiplies twice. top-k adds what it held
-        back, and selects in four passes over the bits.
-        """
-        return {"int8": 4 + 4 + 1, "powersgd": 12 + 4 + 4, "topk": 12 + 4 * 4 + 4}.get(self.name, 10)
+        return self.costs.launches + self.costs.launches_behind + self.costs.launches_by_rank * ranks
 
     def compute_decompress_bytes(self, ranks: int) -> float:
-        """Compute the bytes read and written for each value behind the exchange by so many ranks.
-
-        int8 dequantises and adds what each rank sent; PowerSGD multiplies and keeps the error; top-k adds each rank's
-        values into zeros.
-        """
-        behind = {"int8": ranks * (1 + 4 + 8 + 4), "powersgd": 4 + 12, "topk": 4 + 16 * self.value * ranks}
-        return behind.get(self.name, 6)
-
-    @property
-    def held_fraction(self) -> float:
-        """What a rank holds for it, relative to its gradients: a compressed copy, or an error of each value."""
-        return {"int8": 0.25, "powersgd": 1.0, "topk": 1.0}.get(self.name, 0.5)
+        """Compute the bytes read and written for each value behind the exchange by so many ranks."""
+        part = self.value if self.name == "topk" else 1
+        return self.costs.bytes_behind + self.costs.bytes_by_rank * part * ranks
 
     def size_gradients(self) -> pl.Expr:
         """Return the bytes that each gradient sends, from its ``numel`` and ``input_dims``."""

@@ -156,7 +156,7 @@ def _build_program_edges(graph: Graph, sites: DdpHookSites) -> Edges:
             copied,
             sites.hook_host_ns[closed],
             sites.copy_back_host_ns,
-            copied[cast] + (sites.compression.compress_launches if sites.compression else 0) * sites.copy_ns,
+            copied[cast] + (sites.compression.costs.launches if sites.compression else 0) * sites.copy_ns,
             sites.hook_host_ns[cast],
         ]
     )
@@ -247,7 +247,7 @@ def _build_exchange_rows(program: Program, sites: DdpHookSites) -> pl.DataFrame:
             **sent, **{name: packed.then(pl.lit(value)).otherwise(name) for name, value in gathered.items()}
         )
         cast = sites.buckets.with_columns(ts_ns=closed_ns).filter("packed").select(
-            "step", "dtype", "ts_ns", cols="numel", bytes=how.compress_bytes * pl.col("numel"), flops="numel",
+            "step", "dtype", "ts_ns", cols="numel", bytes=how.costs.bytes_before * pl.col("numel"), flops="numel",
             name=pl.lit("compress a bucket"), op=pl.lit(COMPRESS_OP), family=pl.lit("elementwise"), **copied,
         )  # fmt: skip
         cast_back = cast.with_columns(

@@ -388,7 +388,7 @@ def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     if state is None or job.data_ranks == 1 or job.optimizer_ranks > 1:
         return 0.0
     how = parse_compression(job.gradient_compression) if job.gradient_compression else None
-    compressed = how.held_fraction if how else 0.0
+    compressed = how.costs.held_fraction if how else 0.0
     return (1 + compressed) * (state.parameter_gradient_bytes - state.frozen_bytes) / 2
 
 

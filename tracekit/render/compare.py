@@ -33,10 +33,9 @@ MIN_STEP_FRACTION = 0.002
 def render_comparison(comparison: Comparison, top: int) -> RenderableType:
     """Render the comparison as text."""
     a, b = (f"{side.label}: {format_duration(side.step_time_us)}" for side in (comparison.a, comparison.b))
-    change = f", {describe_step_change(comparison)}" if comparison.alike else ""
     return Group(
         Text(f"A  {a}", style="bold"),
-        Text(f"B  {b}{change}", style="bold"),
+        Text(f"B  {b}{_append_change(comparison)}", style="bold"),
         *_render_verdict(comparison),
         *(Text(str(line), style="yellow") for line in find_comparison_warnings(comparison)),
         *_render_differences(comparison),
@@ -115,6 +114,11 @@ def describe_step_change(comparison: Comparison) -> str:
     if abs(change) < UNCHANGED_TOLERANCE_PCT:
         return "as long"
     return f"{format_number(abs(change))} % {'longer' if change > 0 else 'shorter'}"
+
+
+def _append_change(comparison: Comparison) -> str:
+    """Describe how B's step compares, behind its time; nothing of two different programs."""
+    return f", {describe_step_change(comparison)}" if comparison.alike else ""
 
 
 def describe_work_change(comparison: Comparison) -> Message | None:
@@ -230,8 +234,7 @@ def as_markdown(comparison: Comparison, top: int) -> str:
 
 def _generate_markdown(comparison: Comparison, top: int) -> Iterator[str]:
     a, b = comparison.a, comparison.b
-    change = f", {describe_step_change(comparison)}" if comparison.alike else ""
-    yield from (f"# {to_markdown(f'{b.label}: {format_duration(b.step_time_us)}{change}')}", "")
+    yield from (f"# {to_markdown(f'{b.label}: {format_duration(b.step_time_us)}{_append_change(comparison)}')}", "")
     yield to_markdown(f"A is {a.label}, {format_duration(a.step_time_us)}; B is {b.label}.")
     for line in _render_verdict(comparison):
         yield from ("", to_markdown(line.plain))
